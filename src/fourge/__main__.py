@@ -1,0 +1,5 @@
+"""``python -m fourge``."""
+
+from fourge.cli.main import main
+
+main()

@@ -1,0 +1,151 @@
+"""What the commands do, as functions. A command parses, calls one of these, and prints."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fourge.core.errors import CheckError, ConfigError
+from fourge.model.build import load_model
+from fourge.model.calibration import TEXTS, calibrate_, open_tokenizer
+from fourge.model.export import (
+    Done,
+    Outgoing,
+    export,
+    outgoing_from_model,
+    outgoing_from_source,
+    require_target,
+)
+from fourge.model.inspect import Inspection, inspect
+from fourge.model.source import Source, open_source
+from fourge.model.swap import KEEP_BF16, nvfp4_layers, quantize_
+from fourge.nvfp4.gemm import Scheme
+from fourge.nvfp4.recipe import FOURGE, Recipe
+
+__all__ = [
+    "Checked", "Converted", "Inspection", "ask", "check_export", "convert", "inspect",
+    "load_model", "open_source", "quantize_",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What ``convert`` wrote."""
+
+    out: Path
+    target: str
+    scheme: Scheme
+    tensors: int
+    nbytes: int
+    kept: tuple[str, ...]
+
+
+def convert(
+    model: str | Path,
+    out: Path,
+    target: str,
+    *,
+    scheme: Scheme = "w4a16",
+    keep: Sequence[str] = KEEP_BF16,
+    recipe: Recipe = FOURGE,
+    calibration: Path | None = None,
+    overwrite: bool = False,
+    started: Callable[[int], None] | None = None,
+    done: Done | None = None,
+) -> Converted:
+    """Write a model in another format; NVFP4 weights keep their codes, others are quantised.
+
+    ``started`` is told how many tensors there are, ``done`` the name of each that is written.
+
+    Raises:
+        FormatError, ConfigError, OutputError: as the user's mistakes are.
+    """
+    require_target(target)
+    source = open_source(model)
+    if scheme == "w4a4" and target not in ("safetensors", "dat-dense") and not _calibrated(source):
+        outgoing = _calibrated_outgoing(source, target, keep, recipe, calibration)
+    else:
+        outgoing = outgoing_from_source(source, target, keep=keep, recipe=recipe)
+    if started:
+        started(len(outgoing.tensors))
+    export(outgoing, out, target, overwrite=overwrite, done=done)
+    nbytes = sum(f.stat().st_size for f in ([out] if out.is_file() else out.iterdir()))
+    return Converted(out, target, outgoing.scheme, len(outgoing.tensors), nbytes, outgoing.kept)
+
+
+def _calibrated(source: Source) -> bool:
+    return any(name.endswith(".input_scale") for name in source.tensors)
+
+
+def _calibrated_outgoing(
+    source: Source, target: str, keep: Sequence[str], recipe: Recipe, texts: Path | None
+) -> Outgoing:
+    if target == "dat":
+        raise ConfigError(
+            "The original .dat has no place for activation scales.", fix="use --to dat2"
+        )
+    model = load_model(source)
+    if not nvfp4_layers(model):
+        quantize_(model, scheme="w4a4", keep=keep, recipe=recipe)
+    calibrate_(model, source, texts)
+    return outgoing_from_model(model, target, source.write_tokenizer, source.path.stem)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What ``check_export`` compared."""
+
+    logits: int  # how many, all of them equal
+    error: float  # relative error of the quantised weights against the original
+
+
+def check_export(model: str | Path, exported: Path) -> Checked:
+    """Load an export with our loader and with plain transformers, and compare every logit.
+
+    Raises:
+        CheckError: one differs.
+    """
+    from transformers import AutoModelForCausalLM
+
+    source = open_source(exported)
+    ours = load_model(source, dtype=torch.bfloat16)
+    theirs = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.bfloat16)
+    tokens_BT = open_tokenizer(source)(TEXTS[1], return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        one, two = ours(tokens_BT).logits, theirs(tokens_BT).logits
+    if not torch.equal(one, two):
+        raise CheckError(
+            "The exported file does not give our logits when plain transformers loads it.",
+            why=f"they differ by up to {(one.float() - two.float()).abs().max().item():g}",
+            fix="this should not happen; report it with the output of `fourge doctor`",
+        )
+    quantized = [row for row in inspect(exported, against=model).rows if row.kind == "nvfp4"]
+    mean_square = sum((row.error or 0.0) ** 2 for row in quantized) / max(1, len(quantized))
+    return Checked(one.numel(), mean_square**0.5)
+
+
+def ask(model: str | Path, question: str, *, max_tokens: int = 48) -> str:
+    """The answer of a model to one question, greedily decoded.
+
+    Raises:
+        ConfigError: the model has no chat template.
+    """
+    source = open_source(model)
+    tokenizer = open_tokenizer(source)
+    if not tokenizer.chat_template:
+        raise ConfigError(f"{model} has no chat template.", fix="use an instruction-tuned model")
+    loaded = load_model(source)
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}],
+        add_generation_prompt=True,
+        return_tensors="pt",
+        return_dict=True,
+    )
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    with torch.no_grad():
+        tokens = loaded.generate(
+            **prompt, max_new_tokens=max_tokens, do_sample=False, pad_token_id=pad
+        )
+    text: str = tokenizer.decode(tokens[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
+    return text.strip()

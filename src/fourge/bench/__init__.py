@@ -1,0 +1,1 @@
+"""Benchmarks: ratios within one run, medians of interleaved repeats, never a timed test."""

@@ -1,0 +1,1 @@
+"""The commands, one file a verb. Nothing here imports torch until a verb runs."""

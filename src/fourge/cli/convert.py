@@ -1,0 +1,76 @@
+"""``fourge convert``: write a model in another format."""
+
+from pathlib import Path
+
+import click
+
+from fourge.cli.screen import bar, calm_libraries, echo_json, json_option, out, overwrite_option
+from fourge.core.units import size
+
+TARGETS = ("compressed-tensors", "modelopt", "gguf", "dat", "dat2", "dat-dense", "safetensors")
+RECIPES = ("fourge", "te", "modelopt", "torchao", "compressed-tensors")
+
+
+@click.command()
+@click.argument("model")
+@click.argument("out_path", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("--to", "target", required=True, type=click.Choice(TARGETS), help="The format.")
+@click.option("--scheme", type=click.Choice(("w4a16", "w4a4")), default="w4a16", show_default=True,
+              help="Quantise weights, or weights and activations.")  # fmt: skip
+@click.option("--keep", multiple=True, metavar="NAME",
+              help="A layer to leave in bf16, by name or part of it; may be repeated.  "
+              "[default: embed_tokens, lm_head, norm]")  # fmt: skip
+@click.option("--recipe", type=click.Choice(RECIPES), default="fourge", show_default=True,
+              help="How scales are chosen; the others give other tools' bytes.")  # fmt: skip
+@click.option("--calibration", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Text, one sample a line, to measure w4a4 activations on.")  # fmt: skip
+@overwrite_option
+@json_option
+def convert(
+    model: str,
+    out_path: Path,
+    target: str,
+    scheme: str,
+    keep: tuple[str, ...],
+    recipe: str,
+    calibration: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    r"""Write MODEL to OUT in another format.
+
+    MODEL is a transformers folder, a hub id, a .gguf, a .dat or smollm2-135m (the
+    embedded model). Weights that are NVFP4 already keep their codes and scales; others
+    are quantised. OUT is a folder, or a file for gguf.
+
+    \b
+    Exit status: 0 written, 2 wrong input (nothing is left behind).
+    """
+    calm_libraries()
+    # Imported here so that `fourge --help` does not wait for torch.
+    from fourge import api
+    from fourge.core.files import refuse_existing
+    from fourge.model.swap import KEEP_BF16
+    from fourge.nvfp4.recipe import recipe_named
+
+    refuse_existing(out_path, overwrite=overwrite)
+    with bar("writing") as (started, done):
+        result = api.convert(
+            model,
+            out_path,
+            target,
+            scheme="w4a4" if scheme == "w4a4" else "w4a16",
+            keep=keep or KEEP_BF16,
+            recipe=recipe_named(recipe),
+            calibration=calibration,
+            overwrite=overwrite,
+            started=started,
+            done=done,
+        )
+    if as_json:
+        echo_json(result)
+        return
+    kept = ", ".join(result.kept) if len(result.kept) <= 4 else f"{len(result.kept)} linear layers"
+    out.print(f"{result.out}: {result.tensors} tensors, {size(result.nbytes)}, {target}")
+    if target not in ("safetensors", "dat-dense"):
+        out.print(f"scheme {result.scheme}; not quantised: {kept or 'none'}, embeddings, norms")

@@ -1,0 +1,54 @@
+"""``fourge demo``: the whole job on the embedded model."""
+
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from fourge.cli.screen import bar, calm_libraries, echo_json, json_option, out, overwrite_option
+from fourge.core.units import size
+
+QUESTION = "What is the capital of France?"
+
+
+@click.command()
+@click.option("--model", default="smollm2-135m", show_default=True,
+              help="A transformers folder, a hub id, a .gguf or a .dat.")  # fmt: skip
+@click.option("--out", "out_path", type=click.Path(path_type=Path),
+              help="Keep the export here.  [default: a temporary folder, removed at the end]")  # fmt: skip
+@click.option("--question", default=QUESTION, show_default=True)
+@overwrite_option
+@json_option
+def demo(model: str, out_path: Path | None, question: str, overwrite: bool, as_json: bool) -> None:
+    r"""Quantise a model, export it, load it with plain transformers, compare, and ask.
+
+    \b
+    Exit status: 0 the logits are equal bit for bit, 1 they are not, 2 wrong input.
+    """
+    calm_libraries()
+    from fourge import api
+    from fourge.core.files import refuse_existing
+
+    def say(text: str) -> None:
+        if not as_json:
+            out.print(text)
+
+    if out_path:
+        refuse_existing(out_path, overwrite=overwrite)
+    with tempfile.TemporaryDirectory() if out_path is None else nullcontext() as temporary:
+        target = out_path or Path(str(temporary)) / "nvfp4"
+        with bar("1/4 quantising and exporting") as (started, done):
+            result = api.convert(model, target, "compressed-tensors", overwrite=overwrite,
+                                 started=started, done=done)  # fmt: skip
+        say(f"1/4  exported {model} in NVFP4: {result.tensors} tensors, {size(result.nbytes)}")
+        checked = api.check_export(model, target)
+        say(f"2/4  plain transformers loaded it: {checked.logits:,} logits equal ours, bit for bit")
+        say(f"3/4  weights differ from the original by {checked.error:.2%} (root mean square)")
+        reply = api.ask(target, question)
+        say(f"4/4  {question}\n     {reply}")
+        if out_path:
+            say(f"The export is in {out_path}.")
+    if as_json:
+        echo_json({"bytes": result.nbytes, "logits": checked.logits, "error": checked.error,
+                   "question": question, "answer": reply})  # fmt: skip

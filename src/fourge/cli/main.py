@@ -1,0 +1,68 @@
+"""``fourge``: the command group, its errors and its exit statuses.
+
+Exit status: 0 ok, 1 a check failed, 2 wrong input, 130 interrupted.
+"""
+
+import sys
+from importlib import import_module
+
+import click
+
+from fourge import __version__
+from fourge.core.errors import FourgeError
+
+VERBS = {
+    "demo": "The whole job on the embedded model, in a minute.",
+    "convert": "Write a model in another format.",
+    "inspect": "Say what a file holds.",
+    "doctor": "Say what this machine can do.",
+    "bench": "Measure against peers, as ratios in one run.",
+}
+
+
+class Verbs(click.Group):
+    """Loads a verb's module when it is called: ``--help`` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"fourge.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fourge")
+def fourge() -> None:
+    r"""Fine-tune every weight of a language model on one machine, in NVFP4.
+
+    \b
+    Exit status: 0 ok, 1 a check failed, 2 wrong input, 130 interrupted.
+    """
+
+
+def main() -> None:
+    """Run the command line; user mistakes end in a message, never in a traceback."""
+    try:
+        fourge.main(standalone_mode=False)
+    except FourgeError as error:
+        click.echo(f"fourge: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("fourge: interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has left; there is nobody to tell
+        sys.exit(0)

@@ -1,0 +1,61 @@
+"""What the commands share in talking to a terminal: results on stdout, progress on stderr."""
+
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+out = Console(highlight=False, soft_wrap=False)
+err = Console(stderr=True, highlight=False)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
+
+
+def echo_json(value: Any) -> None:
+    """One JSON document on stdout, from a dataclass or plain data."""
+    data = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    click.echo(json.dumps(data, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value)} has no JSON form")
+
+
+def calm_libraries() -> None:
+    """Before anything heavy is imported: no progress bars or advice of others on the screen."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("fourge: %(message)s"))
+    logging.getLogger("fourge").addHandler(handler)
+
+
+@contextlib.contextmanager
+def bar(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
+    """A progress bar in a terminal, nothing elsewhere: (set the total, one is done)."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+
+        def started(total: int) -> None:
+            progress.update(task, total=total)
+
+        def done(name: str) -> None:
+            progress.advance(task)
+
+        yield started, done

@@ -1,0 +1,1 @@
+"""Files as collections of named tensors, and collections of named tensors as files."""

@@ -1,0 +1,188 @@
+"""Build a model without a second copy of it: shapes first, then one tensor at a time.
+
+The model is made on the meta device, where parameters have shapes and no memory. Each tensor is
+then read, converted and put in place before the next is read, so the peak is the finished model
+plus one tensor. A name or shape that does not match is refused before anything is read.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fourge.core.errors import FormatError
+from fourge.formats.stored import NVFP4, Stored, Tensors
+from fourge.model.source import Source
+from fourge.model.swap import compute_dtype, nvfp4_layers, quantize_, scale_groups_of
+from fourge.nvfp4.gemm import Scheme
+from fourge.nvfp4.matrix import Nvfp4Matrix
+
+LM_HEAD = "lm_head.weight"
+_EMBEDDING = "model.embed_tokens.weight"
+Progress = Callable[[str], None]
+
+
+def load_model(
+    source: Source,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    backend: str = "auto",
+    progress: Progress | None = None,
+) -> Any:
+    """The model of a source, in memory, ready to run.
+
+    Layers that the source holds in NVFP4 become NVFP4 layers that start with exactly its codes.
+    ``dtype`` defaults to bf16 on accelerators and float32 on the CPU.
+
+    Raises:
+        FormatError: tensors are missing, left over, or of another shape than the config says.
+    """
+    device = torch.device(device)
+    dtype = dtype or compute_dtype(device)
+    tensors = untied(source)
+    model = empty_model(source.config, dtype)
+    require_match(model, tensors)
+    matrices = {n: s for n, s in tensors.items() if s.kind == NVFP4}
+    for name, stored in tensors.items():
+        if stored.kind != NVFP4 and not name.endswith(".input_scale"):
+            _place(model, name, _dense(stored, model, name).to(device=device, dtype=dtype))
+            _tell(progress, name)
+    for name, stored in matrices.items():
+        _place(model, name, torch.empty(stored.shape, dtype=dtype, device=device))
+    model.tie_weights()
+    model.to(device)
+    if matrices:
+        _load_matrices(model, tensors, backend, progress)
+    return model.eval()
+
+
+def empty_model(config: Any, dtype: torch.dtype) -> Any:
+    """The model of a config, with parameters on the meta device and real buffers.
+
+    Raises:
+        FormatError: transformers cannot build it, or its experts are fused.
+    """
+    from accelerate import init_empty_weights
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with init_empty_weights(include_buffers=False):
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model.tie_weights()  # moving parameters to meta one by one has parted the tied ones
+    except Exception as error:  # transformers raises whatever its constructors met
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise FormatError("transformers cannot build this config.", why=first_line) from error
+    refuse_fused_experts(model)
+    return model
+
+
+def refuse_fused_experts(model: nn.Module) -> None:
+    """Raise for mixture-of-experts models that keep all experts in one 3-D parameter."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 3 and "expert" in name:
+            raise FormatError(
+                f"{name} holds {parameter.shape[0]} experts in one 3-D parameter.",
+                why="NVFP4 scales belong to matrices; quantising the stack would share them "
+                "between experts, and leaving it out would quantise a fraction of the model",
+                fix="use a dense model",
+            )
+
+
+def untied(source: Source) -> dict[str, Stored]:
+    """The source's tensors; its config is untied if the file has a head of its own.
+
+    A quantised head cannot be the embedding, whatever the config says. A dense head beside a
+    tied config is the embedding written twice, and is left to the embedding.
+    """
+    tensors = dict(source.tensors)
+    head = tensors.get(LM_HEAD)
+    if head is not None and source.config.tie_word_embeddings:
+        if head.kind == NVFP4 or not _same(head, tensors.get(_EMBEDDING)):
+            source.config.tie_word_embeddings = False
+        else:
+            del tensors[LM_HEAD]
+    return tensors
+
+
+def _same(one: Stored, other: Stored | None) -> bool:
+    return other is not None and other.kind != NVFP4 and torch.equal(one.dense(), other.dense())
+
+
+def require_match(model: nn.Module, tensors: Tensors) -> None:
+    """Raise unless the tensors are exactly the model's parameters, by name and shape."""
+    wanted = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    wanted |= {n: tuple(b.shape) for n, b in _saved_buffers(model).items()}
+    given = {n: s.shape for n, s in tensors.items() if not n.endswith(".input_scale")}
+    missing = sorted(wanted.keys() - given.keys())
+    extra = sorted(given.keys() - wanted.keys())
+    if missing or extra:
+        raise FormatError(
+            "The tensors are not those of the model.",
+            why="; ".join(_listed(*x) for x in (("missing", missing), ("left over", extra)) if x[1]),
+            fix="the config and the weights must belong together",
+        )
+    for name, shape in given.items():
+        flat = len(shape) == 1 and shape[0] == torch.Size(wanted[name]).numel()
+        if shape != wanted[name] and not flat:
+            raise FormatError(f"{name} has shape {shape}; the config asks for {wanted[name]}.")
+
+
+def _saved_buffers(model: nn.Module) -> dict[str, Tensor]:
+    saved = model.state_dict().keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name in saved}
+
+
+def _listed(word: str, names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{word}: {', '.join(names[:3])}{more}"
+
+
+def _dense(stored: Stored, model: nn.Module, name: str) -> Tensor:
+    value = stored.dense()
+    if not torch.isfinite(value).all():
+        raise FormatError(f"{name} has a value that is not finite.", why="the model is damaged")
+    return value.view(model.get_parameter(name).shape) if value.dim() == 1 else value
+
+
+def _place(model: nn.Module, name: str, value: Tensor) -> None:
+    """Put a value in the place of a meta parameter (or buffer)."""
+    parent, _, child = name.rpartition(".")
+    module = model.get_submodule(parent)
+    if child in module._buffers:
+        module._buffers[child] = value
+    else:
+        module._parameters[child] = nn.Parameter(value)
+
+
+def _load_matrices(
+    model: nn.Module, tensors: Tensors, backend: str, progress: Progress | None
+) -> None:
+    scales = {n: s for n, s in tensors.items() if n.endswith(".input_scale")}
+    quantized = {n.removesuffix(".weight") for n, s in tensors.items() if s.kind == NVFP4}
+    keep = [n for n, m in model.named_modules() if type(m) is nn.Linear and n not in quantized]
+    scheme: Scheme = "w4a4" if scales else "w4a16"
+    quantize_(model, scheme=scheme, keep=keep, backend=backend)
+    layers = nvfp4_layers(model)
+    for name, stored in scales.items():
+        layer = layers[name.removesuffix(".input_scale")]
+        layer.input_scale = stored.dense().float().reshape(()).to(layer.weight.device)
+    names = {id(layer): f"{name}.weight" for name, layer in layers.items()}
+    for group in scale_groups_of(model):
+        group.load_codes_([_matrix(tensors[names[id(m)]], m.weight) for m in group.members])
+        for member in group.members:
+            _tell(progress, names[id(member)])
+
+
+def _matrix(stored: Stored, like: Tensor) -> Nvfp4Matrix:
+    matrix = stored.matrix()
+    device = like.device
+    return Nvfp4Matrix(
+        matrix.packed_RC.to(device), matrix.block_scale_RB.to(device), matrix.tensor_scale.to(device)
+    )
+
+
+def _tell(progress: Progress | None, name: str) -> None:
+    if progress:
+        progress(name)

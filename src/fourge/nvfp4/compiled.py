@@ -1,0 +1,61 @@
+"""The fast form of a stage is the same function under ``torch.compile``.
+
+On the CPU that is generated C++ (a compiler is needed), on CUDA Triton. The first axis of every
+stage is the number of blocks and is compiled as a variable, so one kernel serves every shape;
+the other axes are constants, so the inner loops vectorise. Tests hold each compiled stage to
+the plain one bit for bit.
+
+A kernel is generated for the size it first meets: on a handful of blocks it would be a single
+thread for ever. Fewer than ``SMALL`` blocks therefore run the plain function, which at that
+size costs no more than the call.
+
+Without a compiler the plain functions run, some ten times slower, and one line says so.
+"""
+
+import functools
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+SMALL = 1 << 13  # blocks
+
+logger = logging.getLogger(__name__)
+
+
+def compiled(stage: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The stage, compiled when it first meets a device and dtype."""
+
+    @functools.wraps(stage)
+    def call(*args: Tensor) -> Tensor:
+        if len(args[0]) < SMALL or not _can_compile(args[0].device.type):
+            return stage(*args)
+        for arg in args:
+            if arg.dim():
+                torch._dynamo.maybe_mark_dynamic(arg, 0)
+        return _compile(stage)(*args)
+
+    return call
+
+
+@functools.cache
+def _compile(stage: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return torch.compile(stage, fullgraph=True)
+
+
+@functools.cache
+def _can_compile(device: str) -> bool:
+    if device == "cpu":
+        found = any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++"))
+        needed = "a C++ compiler (g++)"
+    else:
+        found = find_spec("triton") is not None
+        needed = "the triton package"
+    if not found:
+        logger.warning("NVFP4 kernels run uncompiled on %s, about 10 x slower: %s is missing",
+                       device, needed)
+    return found

@@ -1,0 +1,212 @@
+"""A linear layer that computes with the NVFP4 form of its weight and trains the weight itself.
+
+    forward    y = x @ Q(W).T + b        (w4a4: Q(x) in place of x)
+    backward   dx = dy @ Q(W)            straight through the rounding of x
+               dW = dy.T @ x             straight through the rounding of W, to the master
+
+``W`` is the master weight, an ordinary parameter in bf16 or float32. ``Q(W)`` is kept as codes:
+made once per version of the weight (``master.py``) and used by forward, recompute, backward and
+every decoded token. The dense form exists one layer at a time, in a scratch buffer.
+
+Layers that a serving engine fuses (q/k/v; gate/up) form a ``ScaleGroup`` and share one tensor
+scale; it depends on the largest weight of them all.
+
+``w4a4`` quantises activations the way compressed-tensors does, with a fixed ``input_scale``
+per layer that ``calibrating`` measures: what is trained is then what is served.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fourge.core.errors import ConfigError
+from fourge.nvfp4.blocks import E2M1_MAX, E4M3_MAX
+from fourge.nvfp4.gemm import Backend, Scheme, dense, fp4_matmul
+from fourge.nvfp4.master import MasterWeight, adopt
+from fourge.nvfp4.matrix import (
+    Nvfp4Matrix,
+    dequantize,
+    fake_quantize,
+    quantize,
+    require_blocks,
+    tensor_scale_for,
+)
+from fourge.nvfp4.recipe import COMPRESSED_TENSORS, FOURGE, Recipe, power_of_two_at_least
+
+
+class ScaleGroup:
+    """Layers that share one tensor scale."""
+
+    def __init__(self, members: list["Nvfp4Linear"], recipe: Recipe) -> None:
+        self.members = members
+        self.recipe = recipe
+        self._scale: Tensor | None = None
+        self._scale_versions: list[object] = []
+        for member in members:
+            member.group = self
+
+    def versions(self) -> list[object]:
+        """Differs after any write to any member's weight."""
+        return [member.weight_version() for member in self.members]
+
+    def tensor_scale(self, versions: list[object]) -> Tensor:
+        """The scale for the members' weights as they are now."""
+        if self._scale is None or versions != self._scale_versions:
+            weights = [member.weight for member in self.members]
+            self._scale = tensor_scale_for(weights, recipe=self.recipe)
+            self._scale_versions = versions
+        return self._scale
+
+    @torch.no_grad()
+    def load_codes_(self, matrices: list[Nvfp4Matrix]) -> None:
+        """Start from codes made elsewhere: used as they are until a member is next written."""
+        for member, matrix in zip(self.members, matrices, strict=True):
+            member.weight.copy_(dequantize(matrix, dtype=member.weight.dtype))
+        versions = self.versions()
+        for member, matrix in zip(self.members, matrices, strict=True):
+            member.keep_codes(matrix, versions)
+
+
+class Nvfp4Linear(nn.Linear):
+    """Takes the place of an ``nn.Linear`` and keeps its parameters and their names."""
+
+    group: ScaleGroup
+    input_scale: Tensor | None
+
+    def __init__(
+        self, linear: nn.Linear, *, scheme: Scheme, backend: Backend, recipe: Recipe = FOURGE
+    ) -> None:
+        require_blocks(linear.weight.shape)
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight = adopt(linear.weight)
+        self.bias = linear.bias
+        self.scheme: Scheme = scheme
+        self.backend: Backend = backend
+        self.observed: Tensor | None = None  # largest input magnitude, while calibrating
+        self.register_buffer("input_scale", None)
+        self._codes: Nvfp4Matrix | None = None
+        self._codes_versions: list[object] = []
+        self.train(linear.training)
+        ScaleGroup([self], recipe)
+
+    def weight_version(self) -> object:
+        """Differs after any write to the weight; never equal for a weight we cannot watch."""
+        weight = self.weight
+        return (id(weight), weight.version) if isinstance(weight, MasterWeight) else object()
+
+    def codes(self) -> Nvfp4Matrix:
+        """The NVFP4 form of the weight as it is now."""
+        versions = self.group.versions()
+        if self._codes is None or versions != self._codes_versions:
+            self.keep_codes(self._fresh_codes(versions), versions)
+        assert self._codes is not None, "codes were just made"
+        return self._codes
+
+    def _fresh_codes(self, versions: list[object]) -> Nvfp4Matrix:
+        scale = self.group.tensor_scale(versions)
+        place = self.group.members.index(self)
+        untouched = self._codes_versions[place : place + 1] == versions[place : place + 1]
+        if self._codes is not None and untouched and torch.equal(self._codes.tensor_scale, scale):
+            return self._codes  # only another member was written, and the scale stayed
+        return quantize(self.weight, recipe=self.group.recipe, tensor_scale=scale)
+
+    def keep_codes(self, matrix: Nvfp4Matrix, versions: list[object]) -> None:
+        """Use these codes for as long as the group's weights have these versions."""
+        self._codes, self._codes_versions = matrix, versions
+
+    def forward(self, x: Tensor) -> Tensor:
+        device = x.device.type
+        if torch.is_autocast_enabled(device):
+            x = x.to(torch.get_autocast_dtype(device))
+        if self.observed is not None:
+            self.observed = torch.maximum(self.observed, x.detach().abs().amax().float())
+        y: Tensor = _Multiply.apply(x, self.weight, self)  # type: ignore[no-untyped-call]
+        return y if self.bias is None else y + self.bias.to(y.dtype)
+
+    def quantized_input(self, x: Tensor) -> Tensor:
+        """What the GEMM sees of an activation: rounded to NVFP4 under ``w4a4``, else ``x``."""
+        if self.scheme == "w4a16" or self.observed is not None:
+            return x
+        scale = self.require_input_scale()
+        flat = x.reshape(-1, self.in_features)
+        out = torch.empty_like(flat)
+        return fake_quantize(
+            flat, recipe=COMPRESSED_TENSORS, tensor_scale=scale, out=out
+        ).view_as(x)
+
+    def require_input_scale(self) -> Tensor:
+        if self.input_scale is None:
+            raise ConfigError(
+                "A w4a4 layer has no input scale.",
+                why="activations are divided by a fixed scale, measured on real text",
+                fix="run the model on a few texts inside `with calibrating(model):`",
+            )
+        return self.input_scale
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, {self.scheme}, backend={self.backend}"
+
+
+class _Multiply(torch.autograd.Function):
+    """The product, with gradients that pass straight through the rounding."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: Nvfp4Linear) -> Tensor:
+        ctx.matrix, ctx.weight_dtype = layer.codes(), weight.dtype
+        seen = layer.quantized_input(x)
+        ctx.save_for_backward(seen)
+        if layer.backend == "fp4" and layer.observed is None:
+            return _fp4_product(x, layer)
+        return functional.linear(seen, dense(ctx.matrix, seen.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # type: ignore[override]
+        (seen,) = ctx.saved_tensors
+        grad_x = grad_w = None
+        if ctx.needs_input_grad[0]:
+            grad_x = grad_y @ dense(ctx.matrix, grad_y.dtype)
+        if ctx.needs_input_grad[1]:
+            flat_y, flat_x = grad_y.flatten(0, -2), seen.flatten(0, -2)
+            grad_w = (flat_y.T @ flat_x).to(ctx.weight_dtype)
+        return grad_x, grad_w, None
+
+
+def _fp4_product(x: Tensor, layer: Nvfp4Linear) -> Tensor:
+    flat = x.reshape(-1, layer.in_features)
+    scale = layer.require_input_scale()
+    activation = quantize(flat, recipe=COMPRESSED_TENSORS, tensor_scale=scale)
+    return fp4_matmul(activation, layer.codes(), x.dtype).view(*x.shape[:-1], -1)
+
+
+@contextmanager
+def calibrating(model: nn.Module) -> Iterator[None]:
+    """Measure each layer's largest input while the block runs the model; then fix the scales.
+
+    Activations are not quantised meanwhile, so that no layer is measured on another's rounding.
+    The scale is a power of two, as for weights, hence the headroom is up to a factor of two.
+
+    Raises:
+        ConfigError: a layer saw no input, or only zeros.
+    """
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, Nvfp4Linear)}
+    for layer in layers.values():
+        layer.observed = torch.zeros((), device=layer.weight.device)
+    try:
+        yield
+        for name, layer in layers.items():
+            assert layer.observed is not None, "set above"
+            if not 0 < layer.observed < float("inf"):
+                raise ConfigError(
+                    f"{name} saw no input to calibrate on.",
+                    why=f"its largest input was {layer.observed.item()}",
+                    fix="run the model on text that reaches every layer",
+                )
+            layer.input_scale = power_of_two_at_least(layer.observed / (E2M1_MAX * E4M3_MAX))
+    finally:
+        for layer in layers.values():
+            layer.observed = None

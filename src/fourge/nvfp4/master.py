@@ -1,0 +1,63 @@
+"""A weight that knows when it was written, so that nothing derived from it can be stale.
+
+Quantised codes are computed once per version of the weight and reused. torch counts in-place
+writes in ``_version``, but two common writers escape it: fused optimizers (torch 2.13's
+``AdamW(fused=True)`` leaves the counter alone) and anything that goes through ``.data``. So the
+version is ours: torch's counter, plus one for
+
+* each ``written_()``, which whoever writes behind torch's back calls;
+* each touch of ``.data``, because a write may follow;
+* each ``step()`` of any ``torch.optim.Optimizer`` that holds the weight.
+
+It is a ``Parameter`` in every other respect. ``adopt`` turns a parameter into one in place, so
+that ties, optimizers and hooks that already hold it keep holding it.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+
+class MasterWeight(nn.Parameter):
+    """A parameter with a version of its own."""
+
+    _writes: int
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Equal twice only if no write that we can know of came between."""
+        return self.__dict__.get("_writes", 0), self._version
+
+    def written_(self) -> None:
+        """Say that the weight was written in a way that torch does not count."""
+        self._writes = self.__dict__.get("_writes", 0) + 1
+
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]
+        self.written_()
+        return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined,no-any-return]
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self.written_()
+        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+
+
+def adopt(parameter: nn.Parameter) -> MasterWeight:
+    """The same parameter object, from now on with a version."""
+    if not isinstance(parameter, MasterWeight):
+        parameter.__class__ = MasterWeight
+    assert isinstance(parameter, MasterWeight), "a parameter refused its new class"
+    return parameter
+
+
+def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if isinstance(parameter, MasterWeight):
+                parameter.written_()
+
+
+register_optimizer_step_post_hook(_after_step)
