@@ -147,5 +147,7 @@ def ask(model: str | Path, question: str, *, max_tokens: int = 48) -> str:
         tokens = loaded.generate(
             **prompt, max_new_tokens=max_tokens, do_sample=False, pad_token_id=pad
         )
-    text: str = tokenizer.decode(tokens[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
+    text: str = tokenizer.decode(
+        tokens[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True
+    )
     return text.strip()

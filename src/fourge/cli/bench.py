@@ -15,10 +15,9 @@ def bench() -> None:
 @click.option("--no-load", is_flag=True, help="Leave out the load-quantise-export part (minutes).")
 @json_option
 def nvfp4(repeats: int, no_load: bool, as_json: bool) -> None:
-    r"""Quantise and decode 16.8 million values; load, quantise and export a model.
+    """Quantise and decode 16.8 million values; load, quantise and export a model.
 
-    \b
-    Each line is a time and its ratio to the yardstick of its part.
+    Each line is a time, and how many times as fast it is as the first line of its part.
     """
     calm_libraries()
     from fourge.bench.nvfp4 import measure

@@ -11,7 +11,7 @@ TARGETS = ("compressed-tensors", "modelopt", "gguf", "dat", "dat2", "dat-dense",
 RECIPES = ("fourge", "te", "modelopt", "torchao", "compressed-tensors")
 
 
-@click.command()
+@click.command(epilog="Exit status: 0 written, 2 wrong input (nothing is left behind).")
 @click.argument("model")
 @click.argument("out_path", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--to", "target", required=True, type=click.Choice(TARGETS), help="The format.")
@@ -37,14 +37,11 @@ def convert(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    r"""Write MODEL to OUT in another format.
+    """Write MODEL to OUT in another format.
 
     MODEL is a transformers folder, a hub id, a .gguf, a .dat or smollm2-135m (the
     embedded model). Weights that are NVFP4 already keep their codes and scales; others
     are quantised. OUT is a folder, or a file for gguf.
-
-    \b
-    Exit status: 0 written, 2 wrong input (nothing is left behind).
     """
     calm_libraries()
     # Imported here so that `fourge --help` does not wait for torch.

@@ -12,20 +12,18 @@ from fourge.core.units import size
 QUESTION = "What is the capital of France?"
 
 
-@click.command()
+@click.command(
+    epilog="Exit status: 0 the logits are equal bit for bit, 1 they are not, 2 wrong input."
+)
 @click.option("--model", default="smollm2-135m", show_default=True,
               help="A transformers folder, a hub id, a .gguf or a .dat.")  # fmt: skip
 @click.option("--out", "out_path", type=click.Path(path_type=Path),
-              help="Keep the export here.  [default: a temporary folder, removed at the end]")  # fmt: skip
+              help="Keep the export here, instead of in a folder that is removed.")  # fmt: skip
 @click.option("--question", default=QUESTION, show_default=True)
 @overwrite_option
 @json_option
 def demo(model: str, out_path: Path | None, question: str, overwrite: bool, as_json: bool) -> None:
-    r"""Quantise a model, export it, load it with plain transformers, compare, and ask.
-
-    \b
-    Exit status: 0 the logits are equal bit for bit, 1 they are not, 2 wrong input.
-    """
+    """Quantise a model, export it, load it with plain transformers, compare, and ask."""
     calm_libraries()
     from fourge import api
     from fourge.core.files import refuse_existing

@@ -9,14 +9,10 @@ from fourge.cli.screen import calm_libraries, echo_json, json_option, out
 _MARK = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "fail": "[red]FAIL[/]"}
 
 
-@click.command()
+@click.command(epilog="Exit status: 0 all is well, 1 something failed.")
 @json_option
 def doctor(as_json: bool) -> None:
-    r"""Check this machine: versions, device, kernels, one real training step.
-
-    \b
-    Exit status: 0 all is well, 1 something failed.
-    """
+    """Check this machine: versions, device, kernels, one real training step."""
     calm_libraries()
     from dataclasses import asdict
 

@@ -7,17 +7,13 @@ from fourge.cli.screen import calm_libraries, echo_json, json_option, out
 from fourge.core.units import size
 
 
-@click.command()
+@click.command(epilog="Exit status: 0 ok, 2 the file is damaged or is not one of these.")
 @click.argument("file")
 @click.option("--against", metavar="OTHER", help="Also the error against another model or file.")
 @click.option("--all", "every", is_flag=True, help="Each layer on its own line.")
 @json_option
 def inspect(file: str, against: str | None, every: bool, as_json: bool) -> None:
-    r"""List the tensors of FILE: a model folder, .safetensors, .gguf or .dat.
-
-    \b
-    Exit status: 0 ok, 2 the file is damaged or is not one of these.
-    """
+    """List the tensors of FILE: a model folder, .safetensors, .gguf or .dat."""
     calm_libraries()
     from fourge import api
 
@@ -37,4 +33,6 @@ def inspect(file: str, against: str | None, every: bool, as_json: bool) -> None:
         table.add_row(row.name, str(row.count), shape, row.kind, size(row.nbytes), *error)
     out.print(table)
     tensors = sum(row.count for row in result.rows)
-    out.print(f"{tensors} tensors, {result.values:,} values, {size(result.nbytes)}, {result.layout}")
+    out.print(
+        f"{tensors} tensors, {result.values:,} values, {size(result.nbytes)}, {result.layout}"
+    )

@@ -38,14 +38,14 @@ class Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 ok, 1 a check failed, 2 wrong input, 130 interrupted.",
+)
 @click.version_option(__version__, prog_name="fourge")
 def fourge() -> None:
-    r"""Fine-tune every weight of a language model on one machine, in NVFP4.
-
-    \b
-    Exit status: 0 ok, 1 a check failed, 2 wrong input, 130 interrupted.
-    """
+    """Fine-tune every weight of a language model on one machine, in NVFP4."""
 
 
 def main() -> None:

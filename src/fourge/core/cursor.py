@@ -61,15 +61,15 @@ class Cursor:
 
     def leb128(self) -> int:
         """An unsigned number in 7-bit groups, lowest first: at most 64 bits."""
-        value = 0
-        for shift in range(0, 70, 7):
+        value, shift = 0, 0
+        while True:
             byte = self.take(1)[0]
             value |= (byte & 0x7F) << shift
+            shift += 7
+            if value >> 64 or (byte & 0x80 and shift > 63):
+                self.fail("a variable-length number does not end within 64 bits")
             if not byte & 0x80:
-                if value >> 64:
-                    break
                 return value
-        self.fail("a variable-length number does not end within 64 bits")
 
     def text(self, nbytes: int) -> str:
         """UTF-8 of that many bytes."""

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 
-
 @dataclass(frozen=True, slots=True)
 class Key:
     """Two 32-bit words, as signed integers, that select one stream of bits."""

@@ -139,7 +139,9 @@ def _read(
     if kind == "NVFP4":
         return from_runs(tensor_from(data, "u8", (nbytes,)), shape)
     try:
-        values = gguf.quants.dequantize(np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType[kind])
+        values = gguf.quants.dequantize(
+            np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType[kind]
+        )
     except NotImplementedError as error:
         raise FormatError(f"{file.path} has {kind} tensors, which cannot be decoded.") from error
     return torch.from_numpy(values).view(shape)

@@ -51,7 +51,9 @@ def require_architecture(architecture: str) -> None:
         )
 
 
-def to_transformers(tensors: Tensors, architecture: str, heads: int, kv_heads: int) -> dict[str, Stored]:
+def to_transformers(
+    tensors: Tensors, architecture: str, heads: int, kv_heads: int
+) -> dict[str, Stored]:
     """A GGUF's tensors under transformers' names and in transformers' row order.
 
     Raises:
@@ -77,7 +79,9 @@ def to_transformers(tensors: Tensors, architecture: str, heads: int, kv_heads: i
     return renamed
 
 
-def from_transformers(tensors: Tensors, architecture: str, heads: int, kv_heads: int) -> dict[str, Stored]:
+def from_transformers(
+    tensors: Tensors, architecture: str, heads: int, kv_heads: int
+) -> dict[str, Stored]:
     """A model's tensors under GGUF's names and in GGUF's row order.
 
     Raises:
@@ -95,7 +99,9 @@ def from_transformers(tensors: Tensors, architecture: str, heads: int, kv_heads:
             new = f"blk.{layer[1]}.{table[layer[2]]}"
         else:
             raise FormatError(f"{name!r} has no name in a GGUF of architecture {architecture!r}.")
-        renamed[f"{new}.{suffix}"] = _adapted(base, stored, architecture, heads, kv_heads, back=False)
+        renamed[f"{new}.{suffix}"] = _adapted(
+            base, stored, architecture, heads, kv_heads, back=False
+        )
     return renamed
 
 

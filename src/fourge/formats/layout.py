@@ -52,7 +52,7 @@ class Layout:
         if stored.numel() != 1 or not 0 < stored.item() < float("inf"):
             raise FormatError(
                 f"{name} is not a scale.",
-                why=f"a tensor scale is one positive number; this is {stored.flatten()[:4].tolist()}",
+                why=f"one positive number is needed; this is {stored.flatten()[:4].tolist()}",
                 fix="export the file again",
             )
         scale = stored.float().reshape(())

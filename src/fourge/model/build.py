@@ -120,7 +120,9 @@ def require_match(model: nn.Module, tensors: Tensors) -> None:
     if missing or extra:
         raise FormatError(
             "The tensors are not those of the model.",
-            why="; ".join(_listed(*x) for x in (("missing", missing), ("left over", extra)) if x[1]),
+            why="; ".join(
+                _listed(*x) for x in (("missing", missing), ("left over", extra)) if x[1]
+            ),
             fix="the config and the weights must belong together",
         )
     for name, shape in given.items():
@@ -179,7 +181,9 @@ def _matrix(stored: Stored, like: Tensor) -> Nvfp4Matrix:
     matrix = stored.matrix()
     device = like.device
     return Nvfp4Matrix(
-        matrix.packed_RC.to(device), matrix.block_scale_RB.to(device), matrix.tensor_scale.to(device)
+        matrix.packed_RC.to(device),
+        matrix.block_scale_RB.to(device),
+        matrix.tensor_scale.to(device),
     )
 
 

@@ -1,4 +1,4 @@
-"""Measuring activation scales for w4a4: the model reads some text, each layer notes its largest input."""
+"""Measuring activation scales for w4a4: each layer notes its largest input on some text."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ TEXTS = (
     "primes. Then n = a * b with a, b < n, and both are products of primes.",
     "def mean(values):\n    total = 0.0\n    for value in values:\n        total += value\n"
     "    return total / len(values)\n",
-    "昨晚的會議決定延後發表，因為測試還沒有完成。請在星期五以前回覆。",
+    "昨晚的會議決定延後發表。測試還沒有完成。請在星期五以前回覆。",
     "La recette demande 250 g de farine, 3 oeufs, 1/2 litre de lait et une pincee de sel.",
     "Q: What is the boiling point of water at sea level? A: 100 degrees Celsius, 212 Fahrenheit.",
     '{"id": 4711, "items": [{"sku": "A-1", "price": 19.99}, {"sku": "B-7", "price": 3.5}]}',
@@ -45,7 +45,7 @@ def calibrate_(model: Any, source: Source, texts: Path | None = None) -> None:
 
 
 def open_tokenizer(source: Source) -> Any:
-    """transformers' tokenizer of a source."""
+    """Transformers' tokenizer of a source."""
     from transformers import AutoTokenizer
 
     folder = source.path if source.path.is_dir() else source.path.parent

@@ -2,14 +2,14 @@
 
 | target               | what is written                                                         |
 |----------------------|-------------------------------------------------------------------------|
-| `compressed-tensors` | a folder for transformers and vLLM, `nvfp4-pack-quantized`               |
-| `modelopt`           | a folder in NVIDIA ModelOpt's layout, for TensorRT-LLM, vLLM, SGLang      |
-| `gguf`               | one file for llama.cpp                                                   |
-| `dat`                | a folder with `model.dat` as the F#/TorchSharp system reads it: one level  |
-|                      | of scale, so weights are rounded for it                                  |
-| `dat2`               | the same with a second entry for the tensor scale: nothing is rounded    |
-| `dat-dense`          | a folder with a plain TorchSharp state dict                              |
-| `safetensors`        | a plain folder, decoded, bf16                                            |
+| `compressed-tensors` | a folder for transformers and vLLM, `nvfp4-pack-quantized`              |
+| `modelopt`           | a folder in NVIDIA ModelOpt's layout, for TensorRT-LLM, vLLM, SGLang    |
+| `gguf`               | one file for llama.cpp                                                  |
+| `dat`                | a folder with `model.dat` as the F#/TorchSharp system reads it: a       |
+|                      | single level of scale, for which dense weights are rounded              |
+| `dat2`               | the same with one more entry, the tensor scale: nothing is rounded      |
+| `dat-dense`          | a folder with a plain TorchSharp state dict                             |
+| `safetensors`        | a plain folder, decoded, bf16                                           |
 
 Tensors stream through one at a time; what is written appears under its name only when whole.
 """

@@ -40,7 +40,9 @@ class Inspection:
         return sum(row.count * torch.Size(row.shape).numel() for row in self.rows)
 
 
-def inspect(path: str | Path, *, against: str | Path | None = None, every: bool = False) -> Inspection:
+def inspect(
+    path: str | Path, *, against: str | Path | None = None, every: bool = False
+) -> Inspection:
     """List the tensors of a model or file; ``every`` lists each layer on its own.
 
     Raises:
@@ -57,7 +59,14 @@ def inspect(path: str | Path, *, against: str | Path | None = None, every: bool 
         role = name if every else re.sub(r"\.\d+\.", ".*.", name)
         roles.setdefault((role, stored.shape, stored.kind), []).append(name)
     rows = tuple(
-        Row(role, len(names), shape, kind, sum(tensors[n].nbytes for n in names), _error(names, errors))
+        Row(
+            role,
+            len(names),
+            shape,
+            kind,
+            sum(tensors[n].nbytes for n in names),
+            _error(names, errors),
+        )
         for (role, shape, kind), names in roles.items()
     )
     return Inspection(str(path), layout, rows)

@@ -185,7 +185,9 @@ def _config(folder: Path) -> Any:
 
 
 def _require_tokenizer(folder: Path) -> None:
-    if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+    if not any(
+        (folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")
+    ):
         raise FormatError(
             f"{folder} has no tokenizer.",
             why="neither tokenizer.json, tokenizer.model nor vocab.json is there",

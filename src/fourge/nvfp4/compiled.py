@@ -44,7 +44,8 @@ def compiled(stage: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @functools.cache
 def _compile(stage: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return torch.compile(stage, fullgraph=True)
+    # Variants (dtype, device, thread count, gradients on or off) are few but more than torch's 8.
+    return torch.compile(stage, fullgraph=True, recompile_limit=64, isolate_recompiles=True)
 
 
 @functools.cache
@@ -56,6 +57,7 @@ def _can_compile(device: str) -> bool:
         found = find_spec("triton") is not None
         needed = "the triton package"
     if not found:
-        logger.warning("NVFP4 kernels run uncompiled on %s, about 10 x slower: %s is missing",
-                       device, needed)
+        logger.warning(
+            "NVFP4 kernels run uncompiled on %s, about 10 x slower: %s is missing", device, needed
+        )
     return found

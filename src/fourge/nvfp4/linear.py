@@ -135,9 +135,9 @@ class Nvfp4Linear(nn.Linear):
         scale = self.require_input_scale()
         flat = x.reshape(-1, self.in_features)
         out = torch.empty_like(flat)
-        return fake_quantize(
-            flat, recipe=COMPRESSED_TENSORS, tensor_scale=scale, out=out
-        ).view_as(x)
+        return fake_quantize(flat, recipe=COMPRESSED_TENSORS, tensor_scale=scale, out=out).view_as(
+            x
+        )
 
     def require_input_scale(self) -> Tensor:
         if self.input_scale is None:

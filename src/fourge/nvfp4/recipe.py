@@ -120,7 +120,9 @@ def _squared_error(value_NK: Tensor, inverse_N: Tensor) -> Tensor:
     return torch.round(error_NK * error_NK * 65536.0).sum(dim=-1)
 
 
-def _choose(value_NK: Tensor, six_N: Tensor, four_N: Tensor, by_six: Tensor, by_four: Tensor) -> Tensor:
+def _choose(
+    value_NK: Tensor, six_N: Tensor, four_N: Tensor, by_six: Tensor, by_four: Tensor
+) -> Tensor:
     six_error_N = _squared_error(value_NK, by_six) * (six_N * six_N)
     four_error_N = _squared_error(value_NK, by_four) * (four_N * four_N)
     return torch.where(four_error_N < six_error_N, four_N, six_N)
@@ -176,9 +178,7 @@ FOURGE = Recipe("fourge", _fourge_tensor_scale, _four_over_six, _times_inverse)
 TE = Recipe("te", _te_tensor_scale, _te_block_scale, _times_inverse)
 MODELOPT = Recipe("modelopt", _amax_over_2688, _modelopt_block_scale, _over_product)
 TORCHAO = Recipe("torchao", _amax_over_2688, _torchao_block_scale, _torchao_ratio)
-COMPRESSED_TENSORS = Recipe(
-    "compressed-tensors", _divisor_reciprocal, _ct_block_scale, _ct_ratio
-)
+COMPRESSED_TENSORS = Recipe("compressed-tensors", _divisor_reciprocal, _ct_block_scale, _ct_ratio)
 RECIPES = {r.name: r for r in (FOURGE, TE, MODELOPT, TORCHAO, COMPRESSED_TENSORS)}
 
 
