@@ -24,8 +24,8 @@ TINY = {
     "head_dim": 16,
     "vocab_size": 300,
     "max_position_embeddings": 256,
-    "bos_token_id": 256,
-    "eos_token_id": 257,
+    "bos_token_id": 258,
+    "eos_token_id": 259,
     "pad_token_id": 257,
 }
 TEMPLATE = (
@@ -61,13 +61,13 @@ def byte_tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {letter: i for i, letter in enumerate(alphabet)} | {"th": 258}
+    vocab = {letter: i for i, letter in enumerate(alphabet)} | {"th": 256, "<|endoftext|>": 257}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[("t", "h")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     fast.add_special_tokens(
-        {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}
+        {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
     )
     fast.chat_template = TEMPLATE
     return fast

@@ -8,7 +8,7 @@ import torch
 
 from fourge.core.errors import CheckError, ConfigError
 from fourge.model.build import load_model
-from fourge.model.calibration import TEXTS, calibrate_, open_tokenizer
+from fourge.model.calibration import TEXTS, calibrate_
 from fourge.model.export import (
     Done,
     Outgoing,
@@ -111,7 +111,7 @@ def check_export(model: str | Path, exported: Path) -> Checked:
     source = open_source(exported)
     ours = load_model(source, dtype=torch.bfloat16)
     theirs = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.bfloat16)
-    tokens_BT = open_tokenizer(source)(TEXTS[1], return_tensors="pt")["input_ids"]
+    tokens_BT = source.tokenizer()(TEXTS[1], return_tensors="pt")["input_ids"]
     with torch.no_grad():
         one, two = ours(tokens_BT).logits, theirs(tokens_BT).logits
     if not torch.equal(one, two):
@@ -132,7 +132,7 @@ def ask(model: str | Path, question: str, *, max_tokens: int = 48) -> str:
         ConfigError: the model has no chat template.
     """
     source = open_source(model)
-    tokenizer = open_tokenizer(source)
+    tokenizer = source.tokenizer()
     if not tokenizer.chat_template:
         raise ConfigError(f"{model} has no chat template.", fix="use an instruction-tuned model")
     loaded = load_model(source)

@@ -1,15 +1,31 @@
 """Small sound files of each format, built byte by byte so that a test can damage one thing.
 
-Nothing here uses our writers: what they get wrong, these files do not.
+Nothing here is built by our writers: what they get wrong, these files do not.
 """
 
 import json
 import random
 import struct
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from fourge.formats import layout
+from fourge.formats.gguf_file import read_gguf
+from fourge.formats.gguf_names import to_transformers
+from fourge.formats.safetensors_file import read_safetensors
+from fourge.formats.stored import Tensors
+from fourge.formats.torchsharp_dat import read_dat
+
 ROWS, COLS = 4, 64  # of each NVFP4 weight: the least that GGUF can hold
+SUFFIX = {
+    "compressed-tensors": ".safetensors",
+    "modelopt": ".safetensors",
+    "gguf": ".gguf",
+    "dat": ".dat",
+}
+KINDS = tuple(SUFFIX)
 ALIGNMENT = 32  # of tensor data in a GGUF
 
 
@@ -22,6 +38,7 @@ class Piece:
     data: bytes
 
 
+@cache
 def noise(count: int, top: int = 256) -> bytes:
     """The same bytes at every call, all below ``top``."""
     return bytes(random.Random(count).randrange(top) for _ in range(count))
@@ -169,3 +186,48 @@ def dat_pieces() -> dict[str, Piece]:
         "c.absmax": Piece(FLOAT32, (2,), floats(0.5, 2.0)),
         "c.quant_map": Piece(FLOAT32, (16,), floats(*(i / 8 - 1 for i in range(16)))),
     }
+
+
+# --- all of them -------------------------------------------------------------------------------
+
+
+def pieces_of(kind: str) -> dict[str, Piece]:
+    """The tensors of a sound file of this kind."""
+    return {
+        "compressed-tensors": compressed_tensors,
+        "modelopt": modelopt,
+        "gguf": gguf_pieces,
+        "dat": dat_pieces,
+    }[kind]()
+
+
+def build(kind: str, pieces: dict[str, Piece]) -> bytes:
+    """A file of this kind with these tensors."""
+    if kind == "gguf":
+        return gguf_file(gguf_pairs(), list(pieces.items()))
+    return dat_file(list(pieces.items())) if kind == "dat" else safetensors(pieces)
+
+
+def read_everything(path: Path) -> None:
+    """Open a file, and read every tensor in it."""
+    tensors = opened(path)
+    _read_all(tensors)
+    if path.suffix == ".gguf":
+        _read_all(to_transformers(tensors, "llama", 2, 1))
+
+
+def opened(path: Path) -> Tensors:
+    """The tensors of a file, in the format that its suffix says."""
+    if path.suffix == ".gguf":
+        return read_gguf(path)[1]
+    if path.suffix == ".dat":
+        return read_dat(path)
+    tensors = read_safetensors(path)
+    found = layout.detect(tensors)
+    return layout.join(tensors, found) if found else tensors
+
+
+def _read_all(tensors: Tensors) -> None:
+    for name, stored in tensors.items():
+        shape = tuple(stored.read().shape)
+        assert shape == stored.shape, f"{name} is said to be {stored.shape} and is {shape}"

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -29,40 +29,26 @@ import pytest
 import torch
 
 from fourge.core.errors import FourgeError
-from fourge.formats import layout
-from fourge.formats.gguf_file import read_gguf
-from fourge.formats.gguf_names import to_transformers
-from fourge.formats.safetensors_file import read_safetensors
-from fourge.formats.stored import Stored
-from fourge.formats.torchsharp_dat import read_dat
-from tests.formats import samples
-from tests.formats.samples import Piece
+from tests.formats.samples import KINDS, SUFFIX, Piece, build, pieces_of, read_everything
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-KINDS = ("compressed-tensors", "modelopt", "gguf", "dat")
-MUTANTS = 5_500  # of each kind
+MUTANTS = 8_000  # of each kind
 MOST_MIB = 200  # of memory, beyond what the imports took
 LONGEST_S = 10.0  # for one mutant; they take about a millisecond
 HUGE = (1 << 16, 1 << 31, 1 << 32, 1 << 40, 1 << 60, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 HUGE_TEXT = (b"0", b"-1", b"1.5", b"4294967296", b"9223372036854775807", b"9" * 25, b"9" * 5000)
 DIMS = (0, 0, 1, 1, 2, 4, 8, 16, 32, 64, 128, 1 << 40, (1 << 63) - 1, 1 << 63)
 # Values and bytes per block of some types: sound ones, wrong ones, and ones we do not decode.
-SAFETENSORS_SIZES = {
-    "U8": (1, 1), "BOOL": (1, 1), "F8_E4M3": (1, 1), "BF16": (1, 2), "F32": (1, 4), "F64": (1, 8),
-    "I64": (1, 8),
-}  # fmt: skip
+SAFETENSORS = {"U8": 1, "BOOL": 1, "F8_E4M3": 1, "F16": 2, "BF16": 2, "F32": 4, "F64": 8, "I64": 8}
+DAT = {0: 1, 4: 8, 5: 2, 6: 4, 7: 8, 9: 8, 10: 16, 11: 1, 15: 2, 100: 1, 101: 1}
 SIZES: dict[str, dict[Any, tuple[int, int]]] = {
-    "compressed-tensors": SAFETENSORS_SIZES,
-    "modelopt": SAFETENSORS_SIZES,
-    "gguf": {
-        int(code): gguf.GGML_QUANT_SIZES[code]
-        for code in gguf.GGMLQuantizationType
-    },
-    "dat": {0: (1, 1), 4: (1, 8), 5: (1, 2), 6: (1, 4), 7: (1, 8), 9: (1, 8), 10: (1, 16),
-            11: (1, 1), 15: (1, 2), 100: (1, 1), 101: (1, 1)},
-}  # fmt: skip
+    "compressed-tensors": {kind: (1, nbytes) for kind, nbytes in SAFETENSORS.items()},
+    "modelopt": {kind: (1, nbytes) for kind, nbytes in SAFETENSORS.items()},
+    "gguf": {int(code): size for code, size in gguf.GGML_QUANT_SIZES.items()},
+    "dat": {kind: (1, nbytes) for kind, nbytes in DAT.items()},
+}
 Mutation = Callable[[bytes, random.Random], bytes]
 
 
@@ -173,45 +159,6 @@ def other_piece(kind: str, piece: Piece, rng: random.Random) -> Piece:
     return Piece(new, shape, rng.randbytes(fits) if fits < 10_000 else piece.data)
 
 
-def pieces_of(kind: str) -> dict[str, Piece]:
-    return {
-        "compressed-tensors": samples.compressed_tensors,
-        "modelopt": samples.modelopt,
-        "gguf": samples.gguf_pieces,
-        "dat": samples.dat_pieces,
-    }[kind]()
-
-
-def build(kind: str, pieces: dict[str, Piece]) -> bytes:
-    if kind == "gguf":
-        return samples.gguf_file(samples.gguf_pairs(), list(pieces.items()))
-    if kind == "dat":
-        return samples.dat_file(list(pieces.items()))
-    return samples.safetensors(pieces)
-
-
-# --- reading -----------------------------------------------------------------------------------
-
-
-def read_everything(kind: str, path: Path) -> None:
-    if kind == "gguf":
-        _, raw = read_gguf(path)
-        read_all(raw.values())
-        read_all(to_transformers(raw, "llama", 2, 1).values())
-    elif kind == "dat":
-        read_all(read_dat(path).values())
-    else:
-        tensors = read_safetensors(path)
-        found = layout.detect(tensors)
-        read_all((layout.join(tensors, found) if found else tensors).values())
-
-
-def read_all(tensors: Iterable[Stored]) -> None:
-    for stored in tensors:
-        value = stored.read()
-        assert tuple(value.shape) == stored.shape, f"{stored.shape} read as {value.shape}"
-
-
 # --- a process per format ----------------------------------------------------------------------
 
 
@@ -222,7 +169,7 @@ def run(kind: str, count: int, path: Path) -> None:
     warnings.simplefilter("error")
     signal.signal(signal.SIGALRM, _too_long)
     path.write_bytes(build(kind, pieces_of(kind)))
-    read_everything(kind, path)  # what is loaded at first use is not the mutants' doing
+    read_everything(path)  # what is loaded at first use is not the mutants' doing
     before = _memory_mib("VmRSS")
     # An allocation that nobody writes to is not resident; this makes it fail all the same.
     limit = int(_memory_mib("VmSize") + 2 * MOST_MIB) << 20
@@ -238,7 +185,7 @@ def _one(kind: str, index: int, path: Path, report: Report) -> None:
     began = time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
     try:
-        read_everything(kind, path)
+        read_everything(path)
         report.accepted += 1
     except FourgeError as error:
         str(error).encode()  # it can be printed
@@ -265,7 +212,14 @@ def in_own_process(folder: Path, kind: str) -> Report:
         "import sys; from pathlib import Path; from tests.formats.test_fuzz import run\n"
         "run(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))"
     )
-    command = [sys.executable, "-c", script, kind, str(MUTANTS), str(folder / kind)]
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        kind,
+        str(MUTANTS),
+        str(folder / f"{kind}{SUFFIX[kind]}"),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{kind}: exit {done.returncode}\n{done.stderr[-3000:]}"
     return Report(**json.loads(done.stdout))
@@ -283,8 +237,9 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sound_file_is_read(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "f").write_bytes(build(kind, pieces_of(kind)))
-    read_everything(kind, tmp_path / "f")
+    path = tmp_path / f"sound{SUFFIX[kind]}"
+    path.write_bytes(build(kind, pieces_of(kind)))
+    read_everything(path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,9 +23,7 @@ def units(matrix: Nvfp4Matrix) -> Tensor:
 def same(one: Nvfp4Matrix, two: Nvfp4Matrix) -> bool:
     return (
         torch.equal(one.packed_RC, two.packed_RC)
-        and torch.equal(
-            one.block_scale_RB.view(torch.uint8), two.block_scale_RB.view(torch.uint8)
-        )
+        and torch.equal(one.block_scale_RB.view(torch.uint8), two.block_scale_RB.view(torch.uint8))
         and torch.equal(one.tensor_scale, two.tensor_scale)
     )
 

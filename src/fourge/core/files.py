@@ -11,15 +11,23 @@ reads with ``pread`` into memory the caller owns; ``release`` tells the kernel t
 
 import errno
 import hashlib
+import mmap
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fourge.core.errors import FormatError, OutputError
 
-PIECE = 8 << 20  # bytes per read or write call
+Buffer = bytearray | mmap.mmap
+PIECE = 8 << 20  # bytes per read call
+LARGE = 1 << 16
+_NOT_HERE = (  # the path is at fault; EEXIST is of a parent that is a file
+    errno.EACCES, errno.EEXIST, errno.EFBIG, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM,
+    errno.EROFS,
+)  # fmt: skip
 
 
 @contextmanager
@@ -29,21 +37,23 @@ def whole_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     Raises:
         OutputError: ``path`` exists and ``overwrite`` is false, or the disk is full.
     """
-    with _whole(path, overwrite=overwrite) as temporary:
+    with _whole(path, overwrite=overwrite, folder=False) as temporary:
         yield temporary
 
 
 @contextmanager
 def whole_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Like ``whole_file``, for a folder: the block fills it, and then it takes its name."""
-    with _whole(path, overwrite=overwrite) as temporary:
+    with _whole(path, overwrite=overwrite, folder=True) as temporary:
         temporary.mkdir()
         yield temporary
 
 
 @contextmanager
-def _whole(path: Path, *, overwrite: bool) -> Iterator[Path]:
+def _whole(path: Path, *, overwrite: bool, folder: bool) -> Iterator[Path]:
     refuse_existing(path, overwrite=overwrite)
+    if path.is_dir() and not folder:
+        raise OutputError(f"{path} is a folder.", why="a file is to be written under that name")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +67,11 @@ def _whole(path: Path, *, overwrite: bool) -> Iterator[Path]:
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
     """Raise before any work is done if the result could not be put in place."""
-    if path.exists() and not overwrite:
+    if path.name in ("", ".."):
+        raise OutputError(f"{path} is not a name for an output.", fix="give a new path")
+    with write_errors(path):
+        exists = path.exists()
+    if exists and not overwrite:
         raise OutputError(
             f"{path} exists.",
             why="an output is never overwritten unless that is asked for",
@@ -77,7 +91,7 @@ def write_errors(path: Path) -> Iterator[None]:
                 why="nothing was left behind under that name",
                 fix=f"free some space under {path.parent}, or write elsewhere",
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM):
+        if error.errno in _NOT_HERE:
             raise OutputError(
                 f"{path} could not be written: {error.strerror}.",
                 fix="choose a folder that you may write to",
@@ -125,7 +139,10 @@ class ReadFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.nbytes = path.stat().st_size
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):  # a pipe would wait, a folder fails later
+                raise FormatError(f"{path} is not a file.")
+            self.nbytes = status.st_size
             self._descriptor = os.open(path, os.O_RDONLY)
         except OSError as error:
             raise FormatError(f"{path} could not be read: {error.strerror}.") from error
@@ -135,8 +152,8 @@ class ReadFile:
         if descriptor is not None:
             os.close(descriptor)
 
-    def read_at(self, start: int, nbytes: int) -> bytearray:
-        """Exactly these bytes.
+    def read_at(self, start: int, nbytes: int) -> Buffer:
+        """Exactly these bytes, in a writable buffer.
 
         Raises:
             FormatError: the file ends before that.
@@ -147,11 +164,16 @@ class ReadFile:
                 why=f"bytes {start} to {start + nbytes} are asked for; it has {self.nbytes}",
                 fix="fetch or export the file again",
             )
-        data = bytearray(nbytes)
+        # A large buffer is a mapping of its own: given back whole, it leaves no hole in the heap
+        # between tensors that stay (measured: 241 MB for a model of 210 MB otherwise).
+        data: Buffer = mmap.mmap(-1, nbytes) if nbytes >= LARGE else bytearray(nbytes)
         view = memoryview(data)
         done = 0
         while done < nbytes:
-            count = os.preadv(self._descriptor, [view[done : done + PIECE]], start + done)
+            try:
+                count = os.preadv(self._descriptor, [view[done : done + PIECE]], start + done)
+            except OSError as error:
+                raise FormatError(f"{self.path} could not be read: {error.strerror}.") from error
             if count == 0:
                 raise FormatError(f"{self.path} became shorter while it was being read.")
             done += count

@@ -60,10 +60,14 @@ def read_folder(folder: Path) -> dict[str, Stored]:
 def _weight_files(folder: Path) -> list[Path]:
     if (folder / INDEX).exists():
         weight_map = read_json(folder / INDEX).get("weight_map")
-        names = sorted(set(weight_map.values())) if isinstance(weight_map, dict) else []
-        if not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
-            raise FormatError(f"{folder / INDEX} does not name the files of this folder.")
-        return [folder / name for name in names]
+        names = list(weight_map.values()) if isinstance(weight_map, dict) else []
+        if not names or not all(map(_is_shard, names)):
+            raise FormatError(
+                f"{folder / INDEX} does not name the files of this folder.",
+                why="its weight_map gives the safetensors file, beside it, of each tensor",
+                fix="fetch or export the folder again",
+            )
+        return [folder / name for name in sorted(set(names))]
     if (folder / SINGLE).exists():
         return [folder / SINGLE]
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
@@ -76,6 +80,16 @@ def _weight_files(folder: Path) -> list[Path]:
         f"{folder} has no weights.",
         why=f"neither {SINGLE} nor {INDEX} is there",
         fix="point at a folder with safetensors, a .gguf or a .dat",
+    )
+
+
+def _is_shard(name: Any) -> bool:
+    """Whether this can only be a safetensors file in the same folder."""
+    return (
+        isinstance(name, str)
+        and Path(name).name == name
+        and name.endswith(".safetensors")
+        and name.isprintable()
     )
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from fourge.core.cursor import Cursor
 from fourge.core.errors import FormatError
 from fourge.core.files import ReadFile
-from fourge.formats.stored import NVFP4, Stored, Tensors, tensor_from
+from fourge.formats.stored import NVFP4, Stored, Tensors, is_possible, scale_from, tensor_from
 from fourge.nvfp4.blocks import BLOCK, pack, unpack
 from fourge.nvfp4.matrix import Nvfp4Matrix
 
@@ -101,9 +101,11 @@ def _infos(cursor: Cursor, count: int) -> dict[str, tuple[str, tuple[int, ...], 
     infos: dict[str, tuple[str, tuple[int, ...], int]] = {}
     for _ in range(count):
         name = cursor.text(cursor.uint(8))
+        if name in infos:
+            cursor.fail(f"{name!r} is there twice")
         dims = cursor.uint(4)
-        if name in infos or dims > 4:
-            cursor.fail(f"{name!r} is there twice, or has {dims} dimensions")
+        if dims > 4:
+            cursor.fail(f"{name!r} has {dims} dimensions")
         shape = tuple(cursor.uint(8) for _ in range(dims))[::-1]
         code, offset = cursor.uint(4), cursor.uint(8)
         try:
@@ -118,9 +120,11 @@ def _stored(
     cursor: Cursor, file: ReadFile, name: str, kind: str, shape: tuple[int, ...], start: int
 ) -> Stored:
     block, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    if not is_possible(shape) or (kind == "NVFP4" and len(shape) != 2):
+        cursor.fail(f"{name!r} is {kind} of shape {shape}, which cannot be")
     count = prod(shape)
-    if count % block or (shape and shape[-1] % block):
-        cursor.fail(f"{name!r} has rows that do not divide into blocks of {block}")
+    if block > 1 and (not count or not shape or shape[-1] % block):
+        cursor.fail(f"{name!r} is {shape}: rows that do not divide into blocks of {block}")
     nbytes = count // block * block_bytes
     if start + nbytes > file.nbytes:
         cursor.fail(f"{name!r} ends at byte {start + nbytes}; the file has {file.nbytes}")
@@ -139,9 +143,10 @@ def _read(
     if kind == "NVFP4":
         return from_runs(tensor_from(data, "u8", (nbytes,)), shape)
     try:
-        values = gguf.quants.dequantize(
-            np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType[kind]
-        )
+        with np.errstate(all="ignore"):  # a scale that is not finite is for the caller to see
+            values = gguf.quants.dequantize(
+                np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType[kind]
+            )
     except NotImplementedError as error:
         raise FormatError(f"{file.path} has {kind} tensors, which cannot be decoded.") from error
     return torch.from_numpy(values).view(shape)
@@ -156,22 +161,20 @@ def _join_scales(tensors: Tensors) -> dict[str, Stored]:
     for name, stored in tensors.items():
         if stored.kind != NVFP4:
             continue
-        scale = joined.pop(f"{name.removesuffix('.weight')}.scale", None)
+        scale_name = f"{name.removesuffix('.weight')}.scale"
+        scale = joined.pop(scale_name, None)
         if scale is None:
             continue
         if prod(scale.shape) != 1:
             raise FormatError(f"{name}: its scale has shape {scale.shape}; one number is needed.")
-        joined[name] = Stored(
-            stored.shape, NVFP4, stored.nbytes + 4, partial(_scaled, stored, scale)
-        )
+        read = partial(_scaled, stored, scale, scale_name)
+        joined[name] = Stored(stored.shape, NVFP4, stored.nbytes + 4, read)
     return joined
 
 
-def _scaled(stored: Stored, scale: Stored) -> Nvfp4Matrix:
+def _scaled(stored: Stored, scale: Stored, scale_name: str) -> Nvfp4Matrix:
     matrix = stored.matrix()
-    value = scale.dense().float().reshape(())
-    if not 0 < value.item() < float("inf"):
-        raise FormatError(f"A tensor scale of {value.item()} is not a scale.")
+    value = scale_from(scale.dense(), scale_name)
     return Nvfp4Matrix(matrix.packed_RC, matrix.block_scale_RB, value)
 
 

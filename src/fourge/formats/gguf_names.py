@@ -7,6 +7,7 @@ stored with the 1 added that the model adds at run time.
 
 import re
 from functools import partial
+from math import prod
 
 import torch
 from torch import Tensor
@@ -114,18 +115,18 @@ def _adapted(
 ) -> Stored:
     if architecture == "llama" and base.endswith(("q_proj", "k_proj")) and stored.shape:
         count = heads if base.endswith("q_proj") else kv_heads
-        read = partial(_reordered, stored, count, back)
+        read = partial(_reordered, base, stored, count, back)
         return Stored(stored.shape, stored.kind, stored.nbytes, read)
     if architecture == "gemma3" and base.endswith("norm"):
         read_norm = partial(_shifted, stored, -1.0 if back else 1.0)
-        return Stored(stored.shape, "f32", 4 * stored.shape[0], read_norm)
+        return Stored(stored.shape, "f32", 4 * prod(stored.shape), read_norm)
     return stored
 
 
-def _reordered(stored: Stored, heads: int, back: bool) -> Tensor | Nvfp4Matrix:
+def _reordered(base: str, stored: Stored, heads: int, back: bool) -> Tensor | Nvfp4Matrix:
     rows = stored.shape[0]
-    if rows % (2 * heads):
-        raise FormatError(f"{rows} rows do not divide into {heads} heads of two halves.")
+    if not prod(stored.shape) or rows % (2 * heads):
+        raise FormatError(f"{base}: {rows} rows do not divide into {heads} heads of two halves.")
     order = torch.arange(rows).view(heads, 2, -1).transpose(1, 2).flatten()
     if back:
         order = order.argsort()

@@ -41,13 +41,15 @@ def write_gguf(path: Path, tensors: Tensors, metadata: Metadata) -> None:
     writer.add_file_type(_FILE_TYPE_NVFP4)
     for name, stored in tensors.items():
         _announce(writer, name, stored)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for name, stored in tensors.items():
-        for data in _data(name, stored):
-            writer.write_tensor_data(data)
-    writer.close()
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for stored in tensors.values():
+            for data in _data(stored):
+                writer.write_tensor_data(data)
+    finally:
+        writer.close()
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
@@ -88,7 +90,7 @@ def _kind(stored: Stored) -> str:
     return stored.kind if len(stored.shape) == 2 and stored.kind in _GGML else "f32"
 
 
-def _data(name: str, stored: Stored) -> Iterator[np.ndarray[Any, Any]]:
+def _data(stored: Stored) -> Iterator[np.ndarray[Any, Any]]:
     if stored.kind == NVFP4:
         matrix = stored.matrix()
         yield to_runs(matrix).numpy()

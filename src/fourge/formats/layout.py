@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fourge.core.errors import FormatError
 from fourge.formats.safetensors_file import Record
-from fourge.formats.stored import NVFP4, Stored, Tensors
+from fourge.formats.stored import NVFP4, Stored, Tensors, scale_from
 from fourge.nvfp4.blocks import BLOCK
 from fourge.nvfp4.matrix import Nvfp4Matrix
 
@@ -49,14 +49,7 @@ class Layout:
         Raises:
             FormatError: it is not a positive number, or not one number.
         """
-        if stored.numel() != 1 or not 0 < stored.item() < float("inf"):
-            raise FormatError(
-                f"{name} is not a scale.",
-                why=f"one positive number is needed; this is {stored.flatten()[:4].tolist()}",
-                fix="export the file again",
-            )
-        scale = stored.float().reshape(())
-        return 1.0 / scale if self.divides else scale
+        return scale_from(stored, name, divides=self.divides)
 
 
 COMPRESSED_TENSORS = Layout(
@@ -80,9 +73,17 @@ def detect(tensors: Tensors) -> Layout | None:
     """The layout of a folder's tensors, from their names; None if nothing is NVFP4."""
     if any(name.endswith(COMPRESSED_TENSORS.packed) for name in tensors):
         return COMPRESSED_TENSORS
-    if any(name.endswith(MODELOPT.tensor_scale) for name in tensors):
+    if any(_is_of_modelopt(tensors, name) for name in tensors):
         return MODELOPT
     return None
+
+
+def _is_of_modelopt(tensors: Tensors, name: str) -> bool:
+    """Its tensor scale; or, should all of those be missing, a block scale beside codes."""
+    if not name.endswith(MODELOPT.block_scale):
+        return name.endswith(MODELOPT.tensor_scale)
+    codes = tensors.get(name.removesuffix(MODELOPT.block_scale) + MODELOPT.packed)
+    return codes is not None and codes.kind == "u8"
 
 
 def join(tensors: Tensors, layout: Layout, *, optional_scale: bool = False) -> dict[str, Stored]:
@@ -91,26 +92,38 @@ def join(tensors: Tensors, layout: Layout, *, optional_scale: bool = False) -> d
     ``optional_scale`` allows a weight without tensor scale (then 1), as in the original .dat.
 
     Raises:
-        FormatError: a piece is missing, of the wrong type, or does not fit.
+        FormatError: a piece is missing, of the wrong type, does not fit, or is there twice.
     """
     joined: dict[str, Stored] = {}
     used = set[str]()
     for name, stored in tensors.items():
         layer = name.removesuffix(layout.packed)
-        if layer != name and layer + layout.block_scale in tensors:
+        if layer != name and _is_quantized(tensors, layer, layout):
             pieces = _pieces(tensors, layer, layout, optional_scale=optional_scale)
             used.update(pieces)
             shape = (stored.shape[0], stored.shape[1] * 2)
             nbytes = sum(piece.nbytes for piece in pieces.values())
             read = partial(_assemble, pieces, layer, layout)
-            joined[f"{layer}.weight"] = Stored(shape, NVFP4, nbytes, read)
+            _put(joined, f"{layer}.weight", Stored(shape, NVFP4, nbytes, read))
         elif name.endswith(layout.input_scale):
             layer = name.removesuffix(layout.input_scale)
             read_scale = partial(_read_scale, stored, name, layout)
-            joined[f"{layer}.input_scale"] = Stored((), "f32", 4, read_scale)
+            _put(joined, f"{layer}.input_scale", Stored((), "f32", 4, read_scale))
         else:
-            joined[name] = stored
+            _put(joined, name, stored)
     return {n: stored for n, stored in joined.items() if n not in used or stored.kind == NVFP4}
+
+
+def _is_quantized(tensors: Tensors, layer: str, layout: Layout) -> bool:
+    """Where codes have the name of a dense weight, a scale beside them tells."""
+    scales = (layer + layout.block_scale, layer + layout.tensor_scale)
+    return layout.packed != ".weight" or any(name in tensors for name in scales)
+
+
+def _put(joined: dict[str, Stored], name: str, stored: Stored) -> None:
+    if name in joined:
+        raise FormatError(f"{name} is there twice, in two forms.", fix="export the file again")
+    joined[name] = stored
 
 
 def _pieces(
@@ -127,18 +140,22 @@ def _pieces(
             fix="export the file again",
         )
     packed, scale = tensors[names[0]], tensors[names[1]]
-    rows, half = packed.shape if len(packed.shape) == 2 else (0, 0)
-    if packed.kind != "u8" or scale.kind not in ("e4m3", "u8") or half % (BLOCK // 2):
+    if packed.kind != "u8" or scale.kind not in ("e4m3", "u8") or not _is_codes(packed.shape):
         raise FormatError(
             f"{names[0]} is not NVFP4.",
             why=f"codes are {packed.kind} {packed.shape}, block scales {scale.kind} {scale.shape}",
         )
+    rows, half = packed.shape
     if scale.shape != (rows, half * 2 // BLOCK):
         raise FormatError(
             f"{names[1]} has shape {scale.shape}.",
             why=f"{rows} x {half * 2} values need {(rows, half * 2 // BLOCK)} block scales",
         )
     return {name: tensors[name] for name in names}
+
+
+def _is_codes(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 2 and 0 not in shape and shape[1] % (BLOCK // 2) == 0
 
 
 def _assemble(pieces: dict[str, Stored], layer: str, layout: Layout) -> Nvfp4Matrix:

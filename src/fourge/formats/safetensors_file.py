@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fourge.core.errors import FormatError
 from fourge.core.files import ReadFile
-from fourge.formats.stored import KINDS, Stored, bytes_of, tensor_from
+from fourge.formats.stored import KINDS, Stored, bytes_of, is_possible, tensor_from
 
 MAX_HEADER = 100_000_000  # bytes; the limit of the reference implementation
 
@@ -99,7 +99,7 @@ def _read(file: ReadFile, start: int, nbytes: int, kind: str, shape: tuple[int, 
 
 def _parse(path: Path, text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text, object_pairs_hook=partial(_unique, path))
+        header = json.loads(text.decode(), object_pairs_hook=partial(_unique, path))
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"its header is not JSON ({error})") from error
     if not isinstance(header, dict):
@@ -108,24 +108,29 @@ def _parse(path: Path, text: bytes) -> dict[str, Any]:
 
 
 def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _damaged(path, f"{twice!r} is there twice")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _damaged(path, f"{name!r} is there twice")
+        found[name] = value
     return found
 
 
 def _checked(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int, int]:
     try:
-        kind = _KIND_OF_NAME[entry["dtype"]]
-        shape = tuple(entry["shape"])
-        begin, end = entry["data_offsets"]
+        name.encode()  # a lone surrogate could be neither printed nor written
+        dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        kind = _KIND_OF_NAME.get(dtype)
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"the entry of {name!r} is incomplete or unknown: {error}") from error
-    numbers = (*shape, begin, end)
+        raise _damaged(path, f"the entry of {name!r} is incomplete: {error}") from error
+    if kind is None:
+        raise FormatError(f"{path}: {name!r} is stored as {dtype!r:.40}, which is unknown here.")
+    numbers = [*shape, begin, end] if isinstance(shape, list) else [None]
     if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):
         raise _damaged(path, f"the entry of {name!r} has a size that cannot be")
+    shape = tuple(shape)
+    if not is_possible(shape):
+        raise _damaged(path, f"{name!r} has shape {shape[:20]}, which cannot be")
     if end - begin != prod(shape) * KINDS[kind].itemsize:
         raise _damaged(path, f"{name!r} is {shape} of {kind} in {end - begin} bytes")
     return kind, shape, begin, end

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fourge.core.errors import FormatError
+from fourge.core.files import Buffer
 from fourge.nvfp4.matrix import Nvfp4Matrix
 
 Value = Tensor | Nvfp4Matrix
@@ -36,6 +37,8 @@ KINDS = {
     "c128": torch.complex128,
 }
 KIND_OF = {dtype: kind for kind, dtype in KINDS.items()}
+MAX_DIMS = 16
+_MAX_VALUES = 1 << 56  # torch counts bytes in 63 bits, and takes an empty dimension for 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,31 @@ def _made(source: Stored, make: Callable[[Tensor], Tensor]) -> Tensor:
     return make(source.dense())
 
 
-def tensor_from(data: bytearray, kind: str, shape: tuple[int, ...]) -> Tensor:
+def is_possible(shape: tuple[int, ...]) -> bool:
+    """Whether a tensor can have this shape: torch has limits even for one without values."""
+    return len(shape) <= MAX_DIMS and prod(max(dim, 1) for dim in shape) < _MAX_VALUES
+
+
+def scale_from(stored: Tensor, name: str, *, divides: bool = False) -> Tensor:
+    """A scale as it lies in a file, as a float32 that multiplies.
+
+    Raises:
+        FormatError: it is not one positive number, or is none that float32 can multiply by.
+    """
+    if stored.numel() == 1 and stored.is_floating_point():
+        scale = stored.float().reshape(())
+        scale = 1.0 / scale if divides else scale
+        if 0 < scale.item() < float("inf"):
+            return scale
+    raise FormatError(
+        f"{name} is not a scale.",
+        why=f"one positive number is needed; this is {stored.dtype} of shape "
+        f"{tuple(stored.shape)}: {stored.flatten()[:4].tolist()}",
+        fix="export the file again",
+    )
+
+
+def tensor_from(data: Buffer, kind: str, shape: tuple[int, ...]) -> Tensor:
     """The bytes as a tensor that owns them."""
     if not data:
         return torch.empty(shape, dtype=KINDS[kind])
@@ -96,4 +123,4 @@ def tensor_from(data: bytearray, kind: str, shape: tuple[int, ...]) -> Tensor:
 def bytes_of(tensor: Tensor) -> memoryview:
     """The bytes of a tensor in C order, without a copy if it lies so."""
     flat = tensor.detach().cpu().contiguous().view(-1)
-    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")

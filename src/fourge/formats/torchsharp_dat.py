@@ -30,10 +30,12 @@ from fourge.formats.layout import DAT, DAT_BARE, announced, join, parts
 from fourge.formats.stored import (
     KIND_OF,
     KINDS,
+    MAX_DIMS,
     NVFP4,
     Stored,
     Tensors,
     bytes_of,
+    is_possible,
     tensor_from,
 )
 
@@ -43,7 +45,7 @@ _KIND_OF_TYPE = {
 }  # fmt: skip
 _TYPE_OF_KIND = {kind: code for code, kind in _KIND_OF_TYPE.items() if code != 100}
 _MAX_NAME = 1 << 16
-_MAX_DIMS = 16
+_FLOATS = ("f16", "bf16", "f32", "f64")
 
 
 def read_dat(path: Path) -> dict[str, Stored]:
@@ -80,9 +82,11 @@ def _entry(cursor: Cursor, file: ReadFile) -> tuple[str, Stored]:
     if code not in _KIND_OF_TYPE:
         cursor.fail(f"{name!r} has element type {code}, which is unknown")
     dims = cursor.leb128()
-    if dims > _MAX_DIMS:
+    if dims > MAX_DIMS:
         cursor.fail(f"{name!r} has {dims} dimensions")
     shape = tuple(cursor.leb128() for _ in range(dims))
+    if not is_possible(shape):
+        cursor.fail(f"{name!r} has shape {shape}, which cannot be")
     kind = _KIND_OF_TYPE[code]
     nbytes = prod(shape) * KINDS[kind].itemsize
     start = cursor.skip(nbytes)
@@ -105,14 +109,19 @@ def _join_nf4(tensors: Tensors) -> dict[str, Stored]:
         packed = joined.get(f"{layer}.weight")
         table = joined.pop(f"{layer}.quant_map", None)
         absmax = joined.pop(name)
-        if packed is None or packed.kind != "u8" or table is None or table.shape != (16,):
+        if (
+            packed is None
+            or table is None
+            or (packed.kind, table.shape) != ("u8", (16,))
+            or not {table.kind, absmax.kind} <= set(_FLOATS)
+        ):
             raise FormatError(
                 f"{layer} is an incomplete NF4 weight.",
-                why="it is .weight (bytes), .absmax and .quant_map (16 values)",
+                why="it is .weight (bytes), .absmax (floats) and .quant_map (16 floats)",
             )
         count = 2 * prod(packed.shape)
         blocks = prod(absmax.shape)
-        if not blocks or count % blocks:
+        if not count or not blocks or count % blocks:
             raise FormatError(f"{name}: {count} codes do not divide into {blocks} blocks.")
         # bitsandbytes keeps codes as one column; only the model knows the shape then.
         flat = len(packed.shape) != 2 or packed.shape[1] == 1

@@ -143,9 +143,21 @@ def _listed(word: str, names: list[str]) -> str:
 
 def _dense(stored: Stored, model: nn.Module, name: str) -> Tensor:
     value = stored.dense()
-    if not torch.isfinite(value).all():
-        raise FormatError(f"{name} has a value that is not finite.", why="the model is damaged")
+    require_finite(name, value)
     return value.view(model.get_parameter(name).shape) if value.dim() == 1 else value
+
+
+def require_finite(name: str, value: Tensor) -> None:
+    """Raise for a weight that no model should be given and no format should carry on."""
+    if not value.is_floating_point() or not value.numel():
+        return
+    low, high = torch.aminmax(value)  # no temporary, unlike isfinite; a NaN makes both NaN
+    if not (torch.isfinite(low) and torch.isfinite(high)):
+        raise FormatError(
+            f"{name} has a value that is not finite.",
+            why="a NaN or an infinity in a weight makes every answer NaN",
+            fix="export or train again from a checkpoint that is sound",
+        )
 
 
 def _place(model: nn.Module, name: str, value: Tensor) -> None:

@@ -37,18 +37,8 @@ def calibrate_(model: Any, source: Source, texts: Path | None = None) -> None:
         lines = [line for line in content.splitlines() if line.strip()]
         if not lines:
             raise ConfigError(f"{texts} has no text to calibrate on.")
-    tokenizer = open_tokenizer(source)
+    tokenizer = source.tokenizer()
     with calibrating(model), torch.no_grad():
         for line in lines:
             tokens = tokenizer(line, return_tensors="pt", truncation=True, max_length=2048)
             model(tokens["input_ids"].to(model.device))
-
-
-def open_tokenizer(source: Source) -> Any:
-    """Transformers' tokenizer of a source."""
-    from transformers import AutoTokenizer
-
-    folder = source.path if source.path.is_dir() else source.path.parent
-    if source.layout == "gguf":
-        return AutoTokenizer.from_pretrained(folder, gguf_file=source.path.name)
-    return AutoTokenizer.from_pretrained(folder)

@@ -78,11 +78,18 @@ def _tokenizer(folder: Path, config: Any) -> Metadata:
             why=f"this one is {content['model'].get('type')!r}",
             fix="use --to compressed-tensors",
         )
+    added_tokens = content.get("added_tokens", [])
+    largest = max([*vocab.values(), *(added["id"] for added in added_tokens)])
+    if largest >= config.vocab_size:
+        raise FormatError(
+            f"The tokenizer has token {largest}; the model has {config.vocab_size} of them.",
+            why="they do not belong together",
+        )
     tokens = [f"[PAD{i}]" for i in range(config.vocab_size)]
     types = [_UNUSED] * config.vocab_size
     for token, index in vocab.items():
         tokens[index], types[index] = token, _NORMAL
-    for added in content.get("added_tokens", []):
+    for added in added_tokens:
         tokens[added["id"]] = added["content"]
         types[added["id"]] = _CONTROL if added["special"] else _USER_DEFINED
     metadata: Metadata = {

@@ -12,7 +12,6 @@ Opening reads headers only. Tensor names are transformers'.
 """
 
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,12 +27,14 @@ from fourge.formats.safetensors_file import read_safetensors
 from fourge.formats.stored import Tensors
 from fourge.formats.torchsharp_dat import read_dat
 from fourge.model.embedded import EMBEDDED, embedded_path
+from fourge.model.tokenizer import (
+    copy_tokenizer,
+    folder_tokenizer,
+    gguf_tokenizer,
+    require_tokenizer,
+    write_gguf_tokenizer,
+)
 
-TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
-    "generation_config.json",
-)  # fmt: skip
 _HUB_FILES = ["*.json", "*.jinja", "*.txt", "tokenizer.model", "*.safetensors"]
 
 
@@ -45,6 +46,7 @@ class Source:
     layout: str  # "dense", "compressed-tensors", "modelopt", "gguf" or "dat"
     config: Any
     tensors: Tensors
+    tokenizer: Callable[[], Any]  # transformers' own object
     write_tokenizer: Callable[[Path], None]  # into a folder: tokenizer, template, generation
     gguf_metadata: Metadata | None = None
 
@@ -125,24 +127,29 @@ def _from_hub(name: str) -> Path:
 
 def _open_folder(path: Path) -> Source:
     config = _config(path)
-    _require_tokenizer(path)
+    require_tokenizer(path)
     kind, tensors = _folder_layout(read_folder(path))
-    return Source(path, kind, config, tensors, partial(_copy_tokenizer, path))
+    read, write = partial(folder_tokenizer, path), partial(copy_tokenizer, path)
+    return Source(path, kind, config, tensors, read, write)
 
 
 def _open_dat(path: Path) -> Source:
     config = _config(path.parent)
-    _require_tokenizer(path.parent)
-    tensors = read_dat(path)
-    return Source(path, "dat", config, tensors, partial(_copy_tokenizer, path.parent))
+    require_tokenizer(path.parent)
+    folder = path.parent
+    read, write = partial(folder_tokenizer, folder), partial(copy_tokenizer, folder)
+    return Source(path, "dat", config, read_dat(path), read, write)
 
 
 def _open_gguf(path: Path) -> Source:
     metadata, raw = read_gguf(path)
     architecture = _architecture(path, metadata)
-    config = _gguf_config(path, raw)
+    config = _gguf_config(path, metadata, architecture[0], raw)
     tensors = to_transformers(raw, *architecture)
-    return Source(path, "gguf", config, tensors, partial(_write_gguf_tokenizer, path), metadata)
+    pre_tokenizer = str(metadata.get("tokenizer.ggml.pre"))
+    read = partial(gguf_tokenizer, path, pre_tokenizer)
+    write = partial(write_gguf_tokenizer, path, pre_tokenizer)
+    return Source(path, "gguf", config, tensors, read, write, metadata)
 
 
 def _architecture(path: Path, metadata: Metadata) -> tuple[str, int, int]:
@@ -158,13 +165,22 @@ def _architecture(path: Path, metadata: Metadata) -> tuple[str, int, int]:
     return name, heads, kv_heads
 
 
-def _gguf_config(path: Path, raw: Tensors) -> Any:
+def _gguf_config(path: Path, metadata: Metadata, architecture: str, raw: Tensors) -> Any:
     from transformers import AutoConfig
 
     try:
         config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
     except Exception as error:  # transformers raises whatever its parsing met
         raise FormatError(f"{path} has metadata that is not a model's.", why=str(error)) from error
+    head_dim = metadata.get(f"{architecture}.attention.key_length")
+    if isinstance(head_dim, int):  # transformers leaves it at the family's default
+        config.head_dim = head_dim
+    if metadata.get(f"{architecture}.rope.scaling.type", "none") != "none":
+        raise FormatError(
+            f"{path} scales its rotary embedding.",
+            why="transformers does not take that over from a GGUF, and long texts come out wrong",
+            fix="use the model's transformers folder",
+        )
     config.tie_word_embeddings = "output.weight" not in raw
     return config
 
@@ -182,32 +198,3 @@ def _config(folder: Path) -> Any:
         raise FormatError(
             f"{folder / 'config.json'} is not a config that transformers knows.", why=first_line
         ) from error
-
-
-def _require_tokenizer(folder: Path) -> None:
-    if not any(
-        (folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")
-    ):
-        raise FormatError(
-            f"{folder} has no tokenizer.",
-            why="neither tokenizer.json, tokenizer.model nor vocab.json is there",
-            fix="copy the tokenizer files of the model into the folder",
-        )
-
-
-def _copy_tokenizer(source: Path, target: Path) -> None:
-    for name in TOKENIZER_FILES:
-        if (source / name).exists():
-            shutil.copyfile(source / name, target / name)
-
-
-def _write_gguf_tokenizer(path: Path, target: Path) -> None:
-    from transformers import AutoTokenizer, GenerationConfig
-
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    tokenizer.save_pretrained(target)
-    GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    ).save_pretrained(target)

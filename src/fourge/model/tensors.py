@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fourge.core.errors import FormatError
 from fourge.formats.stored import NVFP4, Stored, Tensors, derived, in_memory
-from fourge.model.build import LM_HEAD
+from fourge.model.build import LM_HEAD, require_finite
 from fourge.model.swap import is_kept, nvfp4_layers, scale_groups
 from fourge.nvfp4.matrix import Nvfp4Matrix, dequantize, quantize, require_blocks, tensor_scale_for
 from fourge.nvfp4.recipe import Recipe
@@ -80,16 +79,6 @@ def _from_group(
         for each, value in dense.items():
             memo[each] = quantize(value, recipe=recipe, tensor_scale=scale)
     return memo.pop(name)
-
-
-def require_finite(name: str, value: Tensor) -> None:
-    """Raise for a weight that no format should carry on."""
-    if value.is_floating_point() and not torch.isfinite(value).all():
-        raise FormatError(
-            f"{name} has a value that is not finite.",
-            why="a NaN or an infinity in a weight makes every answer NaN",
-            fix="export or train again from a checkpoint that is sound",
-        )
 
 
 def dense_tensors(tensors: Tensors, kind: str) -> dict[str, Stored]:
