@@ -20,9 +20,12 @@ def test_a_file_appears_only_when_whole(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="boom"), whole_folder(tmp_path / "f") as temporary:
-        (temporary / "part").write_text("x")
+    def fill(folder: Path) -> None:
+        (folder / "part").write_text("x")
         raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"), whole_folder(tmp_path / "f") as temporary:
+        fill(temporary)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -17,8 +19,7 @@ TRIALS = 4000
 
 def test_the_mean_is_exact_on_every_cell_of_the_grid() -> None:
     """Each row holds one ratio many times; the block maximum fixes the unit at exactly 1."""
-    ratios = [a + f * (b - a) for a, b in zip(E2M1_LEVELS, E2M1_LEVELS[1:], strict=False)
-              for f in (0.1, 0.25, 0.5, 0.9)]  # fmt: skip
+    ratios = [a + f * (b - a) for a, b in pairwise(E2M1_LEVELS) for f in (0.1, 0.25, 0.5, 0.9)]
     weight = torch.tensor(ratios).unsqueeze(1).repeat(1, BLOCK * (TRIALS // 15 + 1))
     weight[:, ::BLOCK] = 5.64  # 6 * 16 / 17, hence a block scale of 1 with a tensor scale of 1
     matrix = quantize_stochastic(weight, rng.key(0, 0, "grid"), tensor_scale=torch.ones(()))
