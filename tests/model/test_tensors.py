@@ -22,7 +22,9 @@ LAYERS = ["a.q_proj", "a.k_proj", "a.v_proj", "a.o_proj"]
 
 def stored() -> tuple[dict[str, Stored], dict[str, torch.Tensor], list[str]]:
     torch.manual_seed(0)
-    values = {f"{n}.weight": torch.randn(4, 32) * 10**i for i, n in enumerate(LAYERS)}
+    values: dict[str, torch.Tensor] = {
+        f"{n}.weight": torch.randn(4, 32) * 10**i for i, n in enumerate(LAYERS)
+    }
     reads: list[str] = []
 
     def read(name: str) -> torch.Tensor:

@@ -111,7 +111,9 @@ def test_fp4_multiplies_what_dequant_multiplies() -> None:
     weight = quantize(torch.randn(128, 256, device="cuda"))
     expected = dequantize(activation) @ dequantize(weight).T
     product = fp4_matmul(activation, weight, torch.bfloat16).float()
-    torch.testing.assert_close(product, expected, rtol=2e-2, atol=2e-2 * expected.abs().max())
+    torch.testing.assert_close(
+        product, expected, rtol=2e-2, atol=2e-2 * expected.abs().max().item()
+    )
 
 
 def test_the_scratch_buffer_is_one_and_grows() -> None:

@@ -49,6 +49,7 @@ def test_a_bf16_master_gets_bf16_gradients_and_any_activation_dtype_works() -> N
         y = linear(torch.randn(3, 32, dtype=dtype))
         assert y.dtype is dtype
         y.sum().backward()
+        assert linear.weight.grad is not None
         assert linear.weight.grad.dtype is torch.bfloat16
 
 

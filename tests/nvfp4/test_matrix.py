@@ -84,7 +84,8 @@ def test_four_over_six_is_never_worse_in_any_block(weight: Tensor) -> None:
 
 
 def _block_error(dense: Tensor, weight: Tensor) -> Tensor:
-    return (dense - weight).unflatten(1, (-1, BLOCK)).square().sum(-1)
+    blocks: Tensor = (dense - weight).unflatten(1, (-1, BLOCK))
+    return blocks.square().sum(-1)
 
 
 @pytest.mark.parametrize("std", [1e-6, 0.02, 1e4])

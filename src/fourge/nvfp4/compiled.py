@@ -45,7 +45,10 @@ def compiled(stage: Callable[..., Tensor]) -> Callable[..., Tensor]:
 @functools.cache
 def _compile(stage: Callable[..., Tensor]) -> Callable[..., Tensor]:
     # Variants (dtype, device, thread count, gradients on or off) are few but more than torch's 8.
-    return torch.compile(stage, fullgraph=True, recompile_limit=64, isolate_recompiles=True)
+    kernel: Callable[..., Tensor] = torch.compile(  # type: ignore[call-overload]
+        stage, fullgraph=True, recompile_limit=64, isolate_recompiles=True
+    )
+    return kernel
 
 
 @functools.cache

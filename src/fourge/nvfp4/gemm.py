@@ -28,7 +28,15 @@ Scheme = Literal["w4a16", "w4a4"]
 Backend = Literal["dequant", "fp4"]
 FP4_CAPABILITY = (10, 0)
 
-_scratch = threading.local()
+
+class _Buffers(threading.local):
+    """One buffer per dtype and device, for each thread."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+
+_buffers = _Buffers()
 
 
 def choose_backend(asked: str, scheme: Scheme, device: torch.device) -> Backend:
@@ -69,12 +77,11 @@ def scratch(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) ->
     Fresh memory costs several times the decode itself (page faults), so one buffer per dtype
     and device grows to the largest weight and stays.
     """
-    buffers: dict[tuple[torch.dtype, torch.device], Tensor] = _scratch.__dict__
     key = (dtype, device)
     need = shape[0] * shape[1]
-    if key not in buffers or buffers[key].numel() < need:
-        buffers[key] = torch.empty(need, dtype=dtype, device=device)
-    return buffers[key][:need].view(shape)
+    if key not in _buffers.of or _buffers.of[key].numel() < need:
+        _buffers.of[key] = torch.empty(need, dtype=dtype, device=device)
+    return _buffers.of[key][:need].view(shape)
 
 
 def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:

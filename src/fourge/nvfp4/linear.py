@@ -74,6 +74,7 @@ class ScaleGroup:
 class Nvfp4Linear(nn.Linear):
     """Takes the place of an ``nn.Linear`` and keeps its parameters and their names."""
 
+    weight: nn.Parameter
     group: ScaleGroup
     input_scale: Tensor | None
 
@@ -165,7 +166,7 @@ class _Multiply(torch.autograd.Function):
         return functional.linear(seen, dense(ctx.matrix, seen.dtype))
 
     @staticmethod
-    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         (seen,) = ctx.saved_tensors
         grad_x = grad_w = None
         if ctx.needs_input_grad[0]:

@@ -35,7 +35,7 @@ class MasterWeight(nn.Parameter):
         self._writes = self.__dict__.get("_writes", 0) + 1
 
     @property
-    def data(self) -> Tensor:  # type: ignore[override]
+    def data(self) -> Tensor:
         self.written_()
         return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined,no-any-return]
 
@@ -45,8 +45,9 @@ class MasterWeight(nn.Parameter):
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
 
 
-def adopt(parameter: nn.Parameter) -> MasterWeight:
+def adopt(parameter: Tensor) -> MasterWeight:
     """The same parameter object, from now on with a version."""
+    assert isinstance(parameter, nn.Parameter), "only a parameter can be adopted"
     if not isinstance(parameter, MasterWeight):
         parameter.__class__ = MasterWeight
     assert isinstance(parameter, MasterWeight), "a parameter refused its new class"

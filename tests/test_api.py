@@ -1,0 +1,82 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from fourge import api
+from fourge.core.errors import CheckError, ConfigError
+from fourge.formats.stored import NVFP4
+from fourge.model.source import open_source
+
+Folder = Callable[..., Path]
+
+
+def test_every_public_name_is_there() -> None:
+    for name in api.__all__:
+        assert hasattr(api, name)
+
+
+def test_w4a4_is_calibrated_on_the_way(tiny_folder: Folder, tmp_path: Path) -> None:
+    result = api.convert(
+        tiny_folder("llama"), tmp_path / "out", "compressed-tensors", scheme="w4a4"
+    )
+    assert result.scheme == "w4a4"
+    tensors = open_source(tmp_path / "out").tensors
+    scales = [name for name in tensors if name.endswith(".input_scale")]
+    assert len(scales) == 14
+    api.check_export(tiny_folder("llama"), tmp_path / "out")
+
+
+@pytest.mark.parametrize("target", ["modelopt", "gguf", "dat2"])
+def test_activation_scales_survive_every_format(
+    tiny_folder: Folder, tmp_path: Path, target: str
+) -> None:
+    first, back = tmp_path / "first", tmp_path / "back"
+    there = tmp_path / ("there.gguf" if target == "gguf" else "there")
+    api.convert(tiny_folder("qwen3"), first, "compressed-tensors", scheme="w4a4")
+    api.convert(first, there, target, scheme="w4a4")
+    assert api.convert(there, back, "compressed-tensors").scheme == "w4a4"
+    assert (back / "model.safetensors").read_bytes() == (first / "model.safetensors").read_bytes()
+
+
+def test_the_single_level_dat_has_no_place_for_activation_scales(
+    tiny_folder: Folder, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="dat2"):
+        api.convert(tiny_folder("qwen3"), tmp_path / "out", "dat", scheme="w4a4")
+    assert not (tmp_path / "out").exists()
+
+
+def test_calibrating_an_nvfp4_source_keeps_its_codes(tiny_folder: Folder, tmp_path: Path) -> None:
+    api.convert(tiny_folder("qwen3"), tmp_path / "a16", "compressed-tensors")
+    api.convert(tmp_path / "a16", tmp_path / "a4", "compressed-tensors", scheme="w4a4")
+    one, two = open_source(tmp_path / "a16").tensors, open_source(tmp_path / "a4").tensors
+    for name, stored in one.items():
+        if stored.kind == NVFP4:
+            assert torch.equal(stored.matrix().packed_RC, two[name].matrix().packed_RC)
+
+
+def test_a_model_that_differs_from_its_export_is_told(
+    tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.convert(tiny_folder("qwen3"), tmp_path / "out", "compressed-tensors")
+    load = api.load_model
+
+    def spoiled(*args: object, **kwargs: object) -> object:
+        model = load(*args, **kwargs)  # type: ignore[arg-type]
+        with torch.no_grad():
+            model.model.norm.weight.mul_(1.5)
+        return model
+
+    monkeypatch.setattr(api, "load_model", spoiled)
+    with pytest.raises(CheckError, match="does not give our logits"):
+        api.check_export(tiny_folder("qwen3"), tmp_path / "out")
+
+
+def test_asking_needs_a_chat_template(tiny_folder: Folder, tmp_path: Path) -> None:
+    assert isinstance(api.ask(tiny_folder("qwen3"), "hi", max_tokens=2), str)
+    api.convert(tiny_folder("qwen3"), tmp_path / "out", "safetensors")
+    (tmp_path / "out" / "chat_template.jinja").unlink()
+    with pytest.raises(ConfigError, match="no chat template"):
+        api.ask(tmp_path / "out", "hi")
