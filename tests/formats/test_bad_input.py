@@ -57,7 +57,7 @@ from tests.formats.samples import (
 )
 
 PETABYTE = 1 << 50
-ENDLESS = b"\xff" * 40
+ENDLESS = b"\x80" * 40
 F32_GGUF = Piece(samples.F32, (2,), floats(1.0, 2.0))
 
 
@@ -210,6 +210,14 @@ def test_a_damaged_safetensors_header_is_refused(tmp_path: Path, damage: str) ->
     said.encode()  # it can be printed
 
 
+def test_a_header_that_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.safetensors"
+    path.write_bytes(((1 << 30) - 8).to_bytes(8, "little"))
+    os.truncate(path, 1 << 30)  # all of it a hole: no disk is used
+    with pytest.raises(FormatError, match=r"(?s)large\.safetensors .* header announces"):
+        read_everything(path)
+
+
 # --- GGUF --------------------------------------------------------------------------------------
 
 LONG = struct.pack("<Q", PETABYTE)
@@ -307,6 +315,11 @@ def test_rows_that_are_not_heads_are_refused(
     ((new, renamed),) = to_transformers({name: stored}, architecture, 2, 2).items()
     with pytest.raises(FormatError, match=f"{new.removesuffix('.weight')}: .*do not divide"):
         renamed.read()
+
+
+def test_a_norm_that_is_a_single_number_can_be_listed() -> None:
+    norm = {"output_norm.weight": in_memory(torch.ones(()))}
+    assert to_transformers(norm, "gemma3", 1, 1)["model.norm.weight"].nbytes == 4
 
 
 def test_columns_that_are_not_whole_runs_are_not_written_as_gguf(tmp_path: Path) -> None:
@@ -414,6 +427,13 @@ def test_a_weight_without_one_of_its_scales_is_refused(
     name = PIECES[kind][piece]
     said = refusal(tmp_path / f"bad{SUFFIX[kind]}", without(kind, name))
     assert_says(said, f"{name} is missing", f"in the {kind} layout")
+
+
+@pytest.mark.parametrize("kind", ["compressed-tensors", "dat"])
+def test_codes_without_any_scale_are_refused(tmp_path: Path, kind: str) -> None:
+    codes, scale, _ = PIECES[kind]
+    said = refusal(tmp_path / f"bad{SUFFIX[kind]}", build(kind, {codes: pieces_of(kind)[codes]}))
+    assert_says(said, f"{scale} is missing", codes)
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)

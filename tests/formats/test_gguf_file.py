@@ -55,6 +55,22 @@ def test_quantised_tensors_are_read_as_the_gguf_package_decodes_them(
     assert np.array_equal(tensors["f"].dense().numpy(), values)
 
 
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"])
+def test_k_quants_are_read_too(tmp_path: Path, kind: str) -> None:
+    quant = gguf.GGMLQuantizationType[kind]
+    block, block_bytes = gguf.GGML_QUANT_SIZES[quant]
+    raw = np.random.default_rng(1).integers(0, 60, (2, 512 // block * block_bytes), dtype=np.uint8)
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_tensor("w", raw, raw_dtype=quant)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    _, tensors = read_gguf(tmp_path / "a.gguf")
+    assert tensors["w"].shape == (2, 512)
+    assert np.array_equal(tensors["w"].dense().numpy(), gguf.quants.dequantize(raw, quant))
+
+
 def test_metadata_of_every_type_is_read(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
     writer.add_uint8("a", 7)

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from fourge.cli.screen import bar, calm_libraries, echo_json, json_option, out, overwrite_option
+from fourge.cli.screen import (
+    bar,
+    calm_libraries,
+    echo_json,
+    json_option,
+    others_silent,
+    out,
+    overwrite_option,
+)
 from fourge.core.units import size
 
 QUESTION = "What is the capital of France?"
@@ -40,7 +48,8 @@ def demo(model: str, out_path: Path | None, question: str, overwrite: bool, as_j
             result = api.convert(model, target, "compressed-tensors", overwrite=overwrite,
                                  started=started, done=done)  # fmt: skip
         say(f"1/4  exported {model} in NVFP4: {result.tensors} tensors, {size(result.nbytes)}")
-        checked = api.check_export(model, target)
+        with others_silent():
+            checked = api.check_export(model, target)
         say(f"2/4  plain transformers loaded it: {checked.logits:,} logits equal ours, bit for bit")
         say(f"3/4  weights differ from the original by {checked.error:.2%} (root mean square)")
         reply = api.ask(target, question)

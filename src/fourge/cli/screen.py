@@ -1,6 +1,7 @@
 """What the commands share in talking to a terminal: results on stdout, progress on stderr."""
 
 import contextlib
+import io
 import json
 import logging
 import os
@@ -41,7 +42,28 @@ def calm_libraries() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("fourge: %(message)s"))
-    logging.getLogger("fourge").addHandler(handler)
+    handler.addFilter(_Once())
+    logger = logging.getLogger("fourge")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+
+
+def others_silent() -> contextlib.redirect_stderr[io.StringIO]:
+    """A block in which libraries that insist on progress bars draw them nowhere."""
+    return contextlib.redirect_stderr(io.StringIO())
+
+
+class _Once(logging.Filter):
+    """Lets each message through the first time only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = set[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        new = record.getMessage() not in self.seen
+        self.seen.add(record.getMessage())
+        return new
 
 
 @contextlib.contextmanager

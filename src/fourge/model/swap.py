@@ -4,6 +4,7 @@ Which layers share a tensor scale is decided by name, because it is a property o
 engines: they fuse q/k/v and gate/up into one matrix and keep one scale for it.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from fourge.nvfp4.gemm import Backend, Scheme, choose_backend
 from fourge.nvfp4.linear import Nvfp4Linear, ScaleGroup
 from fourge.nvfp4.matrix import require_blocks
 from fourge.nvfp4.recipe import FOURGE, Recipe
+
+logger = logging.getLogger(__name__)
 
 KEEP_BF16 = ("embed_tokens", "lm_head", "norm")
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -72,7 +75,9 @@ def quantize_(
     for group in scale_groups(chosen):
         ScaleGroup([layers[name] for name in group], recipe)
     kept = tuple(name for name in linears if name not in layers)
-    return Swapped(scheme, used, tuple(chosen), kept)
+    swapped = Swapped(scheme, used, tuple(chosen), kept)
+    logger.info("%s", swapped)
+    return swapped
 
 
 def is_kept(name: str, keep: Iterable[str]) -> bool:
