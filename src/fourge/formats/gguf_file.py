@@ -63,7 +63,18 @@ def read_gguf(path: Path) -> tuple[Metadata, dict[str, Stored]]:
         name: _stored(cursor, file, name, kind, shape, base + offset)
         for name, (kind, shape, offset) in infos.items()
     }
+    spans = [(infos[name][2], stored.nbytes, name) for name, stored in tensors.items()]
+    _require_apart(cursor, spans, alignment)
     return metadata, _join_scales(tensors)
+
+
+def _require_apart(cursor: Cursor, spans: list[tuple[int, int, str]], alignment: int) -> None:
+    """A damaged offset would load another tensor's bytes, and nothing else would show it."""
+    end = 0
+    for offset, nbytes, name in sorted(spans):
+        if offset < end or offset % alignment:
+            cursor.fail(f"{name!r} lies at {offset}, inside another tensor or not aligned")
+        end = offset + nbytes
 
 
 def _metadata(cursor: Cursor, count: int) -> Metadata:

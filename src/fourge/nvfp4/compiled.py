@@ -37,16 +37,22 @@ def compiled(stage: Callable[..., Tensor]) -> Callable[..., Tensor]:
         for arg in args:
             if arg.dim():
                 torch._dynamo.maybe_mark_dynamic(arg, 0)
-        return _compile(stage)(*args)
+        return _compile(stage, torch.get_num_threads())(*args)
 
     return call
 
 
 @functools.cache
-def _compile(stage: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _compile(stage: Callable[..., Tensor], threads: int) -> Callable[..., Tensor]:
+    # Named in the options, the thread count becomes part of the key of torch's cache on disk;
+    # otherwise a kernel made for one thread is found there again when there are more.
     # Variants (dtype, device, thread count, gradients on or off) are few but more than torch's 8.
     kernel: Callable[..., Tensor] = torch.compile(  # type: ignore[call-overload]
-        stage, fullgraph=True, recompile_limit=64, isolate_recompiles=True
+        stage,
+        fullgraph=True,
+        recompile_limit=64,
+        isolate_recompiles=True,
+        options={"cpp.threads": threads},
     )
     return kernel
 
