@@ -25,4 +25,4 @@ def test_json_has_the_numbers(tiny_folder: Folder) -> None:
     result = CliRunner().invoke(demo, ["--model", str(tiny_folder("qwen3")), "--json"])
     content = json.loads(result.stdout)
     assert content["logits"] > 0
-    assert 0 < content["error"] < 0.12
+    assert 0.07 < content["error"] < 0.12

@@ -19,6 +19,17 @@ def test_a_file_appears_only_when_whole(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
+def test_what_is_written_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append((tmp_path / "f").exists()))
+    with whole_folder(tmp_path / "f") as temporary:
+        (temporary / "one").write_text("x")
+        (temporary / "two").write_text("y")
+    assert synced == [False, False]
+
+
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     def fill(folder: Path) -> None:
         (folder / "part").write_text("x")

@@ -227,6 +227,13 @@ def gguf_head(tensors: int = 0, pairs: int = 0, version: int = 3) -> bytes:
     return b"GGUF" + struct.pack("<IQQ", version, tensors, pairs)
 
 
+def gguf_two_at(second: int) -> bytes:
+    """Two tensors of 8 bytes; the first lies at 0."""
+    infos = samples.info("t", F32_GGUF, 0) + samples.info("u", F32_GGUF, second)
+    head = gguf_head(tensors=2) + infos
+    return head + bytes(-len(head) % samples.ALIGNMENT) + bytes(128)
+
+
 def gguf_tensor(kind: int, shape: tuple[int, ...], data: bytes = b"") -> bytes:
     return gguf_file(gguf_pairs(), [("t.weight", Piece(kind, shape, data))])
 
@@ -269,6 +276,8 @@ GGUF_DAMAGE = {
         gguf_head(tensors=1) + samples.info("t.weight", F32_GGUF, PETABYTE) + bytes(64),
         ["'t.weight' ends at byte"],
     ),
+    "tensors that overlap": (gguf_two_at(0), ["'u' lies at 0", "inside another"]),
+    "a tensor that is not aligned": (gguf_two_at(8), ["'u' lies at 8", "aligned"]),
     "a key twice": (gguf_file([pair("k", U32, bytes(4))] * 2, []), ["'k' is there twice"]),
     "a tensor twice": (gguf_file([], [("t", F32_GGUF)] * 2), ["'t' is there twice"]),
     "an unknown tensor type": (gguf_tensor(77, (2,), bytes(8)), ["'t.weight'", "77", "unknown"]),

@@ -1,3 +1,5 @@
+import weakref
+
 import pytest
 import torch
 
@@ -48,17 +50,25 @@ def test_nothing_is_read_before_it_is_asked_for_and_then_once() -> None:
     assert sorted(reads) == sorted(tensors)
 
 
-def test_a_group_shares_its_scale_in_any_order() -> None:
+@pytest.mark.parametrize("order", [LAYERS[:3], LAYERS[2::-1]])
+def test_a_group_shares_its_scale_in_any_order(order: list[str]) -> None:
     tensors, values, _ = stored()
     quantized = quantized_tensors(tensors, LAYERS, FOURGE)
     scale = tensor_scale_for([values[f"{n}.weight"] for n in LAYERS[:3]])
-    for name in reversed(LAYERS[:3]):
+    for name in order:
         matrix = quantized[f"{name}.weight"].matrix()
         assert torch.equal(matrix.tensor_scale, scale)
         expected = quantize(values[f"{name}.weight"], tensor_scale=scale)
         assert torch.equal(matrix.packed_RC, expected.packed_RC)
     alone = quantized["a.o_proj.weight"].matrix()
     assert torch.equal(alone.tensor_scale, tensor_scale_for([values["a.o_proj.weight"]]))
+
+
+def test_codes_are_given_up_when_they_are_read() -> None:
+    tensors, _, _ = stored()
+    quantized = quantized_tensors(tensors, LAYERS, FOURGE)
+    kept = [weakref.ref(quantized[f"{name}.weight"].matrix().packed_RC) for name in LAYERS]
+    assert [ref() for ref in kept] == [None] * len(LAYERS)
 
 
 def test_a_single_level_has_the_scale_one() -> None:

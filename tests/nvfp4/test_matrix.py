@@ -83,6 +83,14 @@ def test_four_over_six_is_never_worse_in_any_block(weight: Tensor) -> None:
         assert (chosen <= _block_error(nearest, weight) * (1 + 1e-5) + slack).all()
 
 
+def test_six_is_chosen_when_both_are_as_good() -> None:
+    weight = torch.tensor([[1536.0, 768.0, 384.0] + [0.0] * 13])  # exact at 256 and at 384
+    matrix = quantize(weight)
+    assert torch.equal(dequantize(matrix), weight)
+    assert matrix.tensor_scale.item() == 1
+    assert matrix.block_scale_RB.float().item() == 256
+
+
 def _block_error(dense: Tensor, weight: Tensor) -> Tensor:
     blocks: Tensor = (dense - weight).unflatten(1, (-1, BLOCK))
     return blocks.square().sum(-1)

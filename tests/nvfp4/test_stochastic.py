@@ -46,6 +46,14 @@ def test_nothing_is_ever_clipped(weight: Tensor) -> None:
     assert (weight.abs() <= 6 * units(matrix)).all()
 
 
+def test_nothing_is_clipped_where_block_scales_are_subnormal() -> None:
+    """There a step of E4M3 is more than 1/16: rounding to nearest would fall short."""
+    for units_of_scale in (0.3, 1.3, 2.2, 3.4, 5.3):
+        weight = torch.full((1, BLOCK), 6 * units_of_scale * 2.0**-9)
+        matrix = quantize_stochastic(weight, rng.key(0, 0, "w"), tensor_scale=torch.ones(()))
+        assert (weight <= 6 * units(matrix)).all(), units_of_scale
+
+
 @given(weights())
 def test_the_result_is_one_of_the_two_neighbours(weight: Tensor) -> None:
     matrix = quantize_stochastic(weight, rng.key(0, 0, "w"))
