@@ -74,6 +74,14 @@ def test_a_model_that_differs_from_its_export_is_told(
         api.check_export(tiny_folder("qwen3"), tmp_path / "out")
 
 
+def test_the_input_cannot_be_the_output(tiny_folder: Folder, tmp_path: Path) -> None:
+    api.convert(tiny_folder("qwen3"), tmp_path / "out", "dat2")
+    for out in (tmp_path / "out", tmp_path):
+        with pytest.raises(ConfigError, match="never modified"):
+            api.convert(tmp_path / "out", out, "modelopt", overwrite=True)
+    assert (tmp_path / "out" / "model.dat").exists()
+
+
 def test_asking_needs_a_chat_template(tiny_folder: Folder, tmp_path: Path) -> None:
     assert isinstance(api.ask(tiny_folder("qwen3"), "hi", max_tokens=2), str)
     api.convert(tiny_folder("qwen3"), tmp_path / "out", "safetensors")

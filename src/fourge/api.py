@@ -63,6 +63,12 @@ def convert(
     """
     require_target(target)
     source = open_source(model)
+    if out.resolve() in (source.path.resolve(), *source.path.resolve().parents):
+        raise ConfigError(
+            f"{out} is, or holds, the model that is read.",
+            why="an input is never modified",
+            fix="choose another path",
+        )
     if scheme == "w4a4" and target not in ("safetensors", "dat-dense") and not _calibrated(source):
         outgoing = _calibrated_outgoing(source, target, keep, recipe, calibration)
     else:

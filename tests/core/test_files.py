@@ -1,5 +1,4 @@
 import errno
-import hashlib
 import os
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fourge.core.errors import FormatError, OutputError
-from fourge.core.files import ReadFile, digest, whole_file, whole_folder
+from fourge.core.files import ReadFile, whole_file, whole_folder
 
 
 def test_a_file_appears_only_when_whole(tmp_path: Path) -> None:
@@ -93,12 +92,6 @@ def test_reading_beyond_the_end_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_said_by_name(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="nowhere"):
         ReadFile(tmp_path / "nowhere")
-
-
-def test_a_digest_is_sha256(tmp_path: Path) -> None:
-    data = os.urandom(100_000)
-    (tmp_path / "a").write_bytes(data)
-    assert digest(tmp_path / "a") == hashlib.sha256(data).hexdigest()
 
 
 def test_what_was_read_does_not_stay_in_the_page_cache(tmp_path: Path) -> None:

@@ -257,6 +257,17 @@ def test_an_existing_output_is_refused_before_any_work(tiny_folder: Folder, tmp_
     assert list(out.iterdir()) == []
 
 
+def test_overwriting_never_takes_a_folder_of_something_else(
+    tiny_folder: Folder, tmp_path: Path
+) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").write_bytes(b"x")
+    outgoing = outgoing_from_source(open_source(tiny_folder("qwen3")), "modelopt")
+    with pytest.raises(OutputError, match="something else"):
+        export(outgoing, tmp_path / "photos", "modelopt", overwrite=True)
+    assert (tmp_path / "photos" / "cat.png").exists()
+
+
 def test_a_disk_that_is_too_small_is_refused_before_any_work(
     tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

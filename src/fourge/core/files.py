@@ -10,7 +10,6 @@ reads with ``pread`` into memory the caller owns; ``release`` tells the kernel t
 """
 
 import errno
-import hashlib
 import mmap
 import os
 import shutil
@@ -183,12 +182,3 @@ class ReadFile:
     def release(self, start: int = 0, nbytes: int = 0) -> None:
         """Drop a range (0: to the end) from the page cache. No privilege is needed."""
         os.posix_fadvise(self._descriptor, start, nbytes, os.POSIX_FADV_DONTNEED)
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
-    file = ReadFile(path)
-    state = hashlib.sha256()
-    for start in range(0, file.nbytes, PIECE):
-        state.update(file.read_at(start, min(PIECE, file.nbytes - start)))
-    return state.hexdigest()

@@ -144,6 +144,7 @@ def export(
     """
     require_target(target)
     refuse_existing(out, overwrite=overwrite)
+    _require_ours(out)
     _require_space(out, outgoing.nbytes)
     tensors = reporting(outgoing.tensors, done) if done else outgoing.tensors
     if target == "gguf":
@@ -185,6 +186,16 @@ def _in_target_dtypes(tensors: Tensors, target: str) -> Tensors:
     if target == "dat-dense":
         return dense_tensors(tensors, "f32")
     return with_dense_in(tensors, "bf16") if target in FOLDER_LAYOUTS else tensors
+
+
+def _require_ours(out: Path) -> None:
+    """Raise before ``--overwrite`` takes a folder with it that is not a model."""
+    if out.is_dir() and any(out.iterdir()) and not (out / "config.json").exists():
+        raise OutputError(
+            f"{out} is a folder of something else.",
+            why="overwriting replaces the whole folder, and this one has no config.json",
+            fix="choose another path, or remove the folder yourself",
+        )
 
 
 def _require_space(out: Path, nbytes: int) -> None:
