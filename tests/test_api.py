@@ -1,13 +1,17 @@
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from fourge import api
-from fourge.core.errors import CheckError, ConfigError
+from fourge.core.errors import CheckError, ConfigError, FormatError
 from fourge.formats.stored import NVFP4
+from fourge.model.export import TARGETS
 from fourge.model.source import open_source
+from fourge.nvfp4.recipe import RECIPES
 
 Folder = Callable[..., Path]
 
@@ -40,6 +44,54 @@ def test_activation_scales_survive_every_format(
     assert (back / "model.safetensors").read_bytes() == (first / "model.safetensors").read_bytes()
 
 
+def test_activation_scales_are_dropped_when_that_is_asked(
+    tiny_folder: Folder, tmp_path: Path
+) -> None:
+    api.convert(tiny_folder("qwen3"), tmp_path / "a4", "compressed-tensors", scheme="w4a4")
+    dropped = api.convert(tmp_path / "a4", tmp_path / "a16", "modelopt", scheme="w4a16")
+    assert dropped.scheme == "w4a16"
+
+
+def test_settings_that_would_change_nothing_are_refused(
+    tiny_folder: Folder, tmp_path: Path
+) -> None:
+    folder, out = tiny_folder("qwen3"), tmp_path / "out"
+    api.convert(folder, tmp_path / "nvfp4", "modelopt")
+    (tmp_path / "texts.txt").write_text("one")
+    for model, settings in (
+        (folder, {"target": "safetensors", "scheme": "w4a4"}),
+        (folder, {"target": "modelopt", "calibration": tmp_path / "texts.txt"}),
+        (tmp_path / "nvfp4", {"target": "dat2", "recipe": RECIPES["te"]}),
+        (folder, {"target": "modelopt", "keep": ["lmhead"]}),
+        (folder, {"target": "modelopt", "keep": ["self_attn", "mlp", "lm_head"]}),
+    ):
+        with pytest.raises(ConfigError):
+            api.convert(model, out, **settings)
+        assert not out.exists()
+
+
+def test_half_of_a_fused_group_is_not_quantised(tiny_folder: Folder, tmp_path: Path) -> None:
+    keep = ["lm_head", "q_proj"]
+    api.convert(tiny_folder("llama"), tmp_path / "half", "modelopt", keep=keep)
+    with pytest.raises(FormatError, match="one scale for both"):
+        api.convert(tmp_path / "half", tmp_path / "whole", "modelopt")
+    api.convert(tmp_path / "half", tmp_path / "again", "compressed-tensors", keep=keep)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_values_that_are_not_finite_are_written_nowhere(
+    tiny_folder: Folder, tmp_path: Path, target: str
+) -> None:
+    folder = tmp_path / "bad"
+    shutil.copytree(tiny_folder("llama"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"][3] = float("nan")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(FormatError, match=r"model\.norm\.weight has a value that is not finite"):
+        api.convert(folder, tmp_path / "out", target)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_single_level_dat_has_no_place_for_activation_scales(
     tiny_folder: Folder, tmp_path: Path
 ) -> None:
@@ -52,6 +104,7 @@ def test_calibrating_an_nvfp4_source_keeps_its_codes(tiny_folder: Folder, tmp_pa
     api.convert(tiny_folder("qwen3"), tmp_path / "a16", "compressed-tensors")
     api.convert(tmp_path / "a16", tmp_path / "a4", "compressed-tensors", scheme="w4a4")
     one, two = open_source(tmp_path / "a16").tensors, open_source(tmp_path / "a4").tensors
+    assert sum(name.endswith(".input_scale") for name in two) == 14
     for name, stored in one.items():
         if stored.kind == NVFP4:
             assert torch.equal(stored.matrix().packed_RC, two[name].matrix().packed_RC)

@@ -33,7 +33,7 @@ def test_a_kernel_that_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_a_compiler_it_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(doctor, "has_cpp_compiler", lambda: False)
     findings = {f.subject: f for f in doctor.examine()}
     assert findings["NVFP4 kernels"].state == "note"
 

@@ -1,15 +1,18 @@
 """What the commands do, as functions. A command parses, calls one of these, and prints."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from fourge.core.errors import CheckError, ConfigError
+from fourge.formats.stored import Tensors
 from fourge.model.build import load_model
 from fourge.model.calibration import TEXTS, calibrate_
 from fourge.model.export import (
+    DENSE_TARGETS,
+    FOLDER_LAYOUTS,
     Done,
     Outgoing,
     export,
@@ -46,7 +49,7 @@ def convert(
     out: Path,
     target: str,
     *,
-    scheme: Scheme = "w4a16",
+    scheme: Scheme | None = None,
     keep: Sequence[str] = KEEP_BF16,
     recipe: Recipe = FOURGE,
     calibration: Path | None = None,
@@ -56,6 +59,7 @@ def convert(
 ) -> Converted:
     """Write a model in another format; NVFP4 weights keep their codes, others are quantised.
 
+    ``scheme`` is by default that of the source, or w4a16 for a dense one.
     ``started`` is told how many tensors there are, ``done`` the name of each that is written.
 
     Raises:
@@ -69,7 +73,10 @@ def convert(
             why="an input is never modified",
             fix="choose another path",
         )
-    if scheme == "w4a4" and target not in ("safetensors", "dat-dense") and not _calibrated(source):
+    _refuse_idle_settings(source, target, scheme, recipe, calibration)
+    if scheme == "w4a16":
+        source = replace(source, tensors=_without_input_scales(source.tensors))
+    if scheme == "w4a4" and not _calibrated(source):
         outgoing = _calibrated_outgoing(source, target, keep, recipe, calibration)
     else:
         outgoing = outgoing_from_source(source, target, keep=keep, recipe=recipe)
@@ -80,8 +87,29 @@ def convert(
     return Converted(out, target, outgoing.scheme, len(outgoing.tensors), nbytes, outgoing.kept)
 
 
+def _refuse_idle_settings(
+    source: Source, target: str, scheme: Scheme | None, recipe: Recipe, texts: Path | None
+) -> None:
+    """Raise for a setting that would change nothing: the user expects that it does."""
+    if target in DENSE_TARGETS and scheme:
+        raise ConfigError(f"{target} is not quantised; --scheme has no place there.")
+    if recipe is not FOURGE and source.layout in FOLDER_LAYOUTS:
+        raise ConfigError(
+            f"{source.path} is NVFP4 already and keeps its scales.",
+            fix="drop --recipe, or convert from the dense model",
+        )
+    if texts is not None and (scheme != "w4a4" or _calibrated(source)):
+        raise ConfigError(
+            "Nothing is calibrated here.", fix="add --scheme w4a4, or drop --calibration"
+        )
+
+
 def _calibrated(source: Source) -> bool:
     return any(name.endswith(".input_scale") for name in source.tensors)
+
+
+def _without_input_scales(tensors: Tensors) -> Tensors:
+    return {name: s for name, s in tensors.items() if not name.endswith(".input_scale")}
 
 
 def _calibrated_outgoing(
@@ -94,6 +122,8 @@ def _calibrated_outgoing(
     model = load_model(source)
     if not nvfp4_layers(model):
         quantize_(model, scheme="w4a4", keep=keep, recipe=recipe)
+    for layer in nvfp4_layers(model).values():
+        layer.scheme = "w4a4"
     calibrate_(model, source, texts)
     return outgoing_from_model(model, target, source.write_tokenizer, source.path.stem)
 

@@ -13,7 +13,7 @@ import torch
 from fourge.core.errors import FourgeError
 from fourge.core.units import size
 from fourge.model.embedded import embedded_path
-from fourge.nvfp4.compiled import SMALL
+from fourge.nvfp4.compiled import SMALL, has_cpp_compiler
 from fourge.nvfp4.gemm import FP4_CAPABILITY, choose_backend
 from fourge.nvfp4.linear import Nvfp4Linear
 from fourge.nvfp4.matrix import dequantize, fake_quantize, quantize
@@ -72,7 +72,7 @@ def _tried(subject: str, attempt: Callable[[], tuple[State, str]]) -> Finding:
 
 
 def _kernels() -> tuple[State, str]:
-    if not any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++")):
+    if not has_cpp_compiler():
         return "note", "no C++ compiler: NVFP4 runs uncompiled, about 10 x slower (install g++)"
     weight = torch.randn(2, SMALL * 16).view(-1, 64)
     plain, fast = quantize(weight, kernel="reference"), quantize(weight)

@@ -36,11 +36,23 @@ def test_json_is_one_document(tiny_folder: Folder, tmp_path: Path) -> None:
 
 def test_keep_and_recipe_reach_the_library(tiny_folder: Folder, tmp_path: Path) -> None:
     args = [str(tiny_folder("llama")), str(tmp_path / "out"), "--to", "modelopt", "--json",
-            "--keep", "lm_head", "--keep", "down_proj", "--recipe", "modelopt"]  # fmt: skip
+            "--keep", "down_proj", "--recipe", "modelopt"]  # fmt: skip
     content = json.loads(CliRunner().invoke(convert, args).stdout)
     assert content["kept"] == [
         "model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj", "lm_head",
     ]  # fmt: skip
+
+
+def test_the_head_is_quantised_only_when_asked(tiny_folder: Folder, tmp_path: Path) -> None:
+    args = [
+        str(tiny_folder("llama", tied=True)),
+        str(tmp_path / "out"),
+        "--to",
+        "modelopt",
+        "--json",
+    ]
+    content = json.loads(CliRunner().invoke(convert, [*args, "--quantize-head"]).stdout)
+    assert content["kept"] == []
 
 
 def test_an_existing_output_needs_overwrite(tiny_folder: Folder, tmp_path: Path) -> None:

@@ -128,3 +128,13 @@ def _address(mapping: object, size: int) -> int:
     import numpy as np
 
     return int(np.frombuffer(mapping, np.uint8, size).ctypes.data)  # type: ignore[call-overload]
+
+
+def test_a_link_to_a_folder_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with whole_folder(tmp_path / "link", overwrite=True) as temporary:
+        (temporary / "new").write_text("x")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "new").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]

@@ -10,7 +10,7 @@ from torch import nn
 
 from fourge.core.errors import FormatError
 from fourge.formats.stored import in_memory
-from fourge.model.build import empty_model, load_model, require_match, untied
+from fourge.model.build import empty_model, load_model, matched, untied
 from fourge.model.source import Source, open_source
 from tests.conftest import byte_tokenizer, tiny_config, tiny_model
 
@@ -66,6 +66,27 @@ def test_an_extra_tensor_is_refused_by_name(tiny_folder: Callable[..., Path]) ->
         load_model(source)
 
 
+def test_an_input_scale_without_its_nvfp4_weight_is_left_over(
+    tiny_folder: Callable[..., Path],
+) -> None:
+    source = altered(tiny_folder("qwen3"), lm_head__input_scale=torch.ones(()))
+    with pytest.raises(FormatError, match=r"left over: lm_head\.input_scale"):
+        load_model(source)
+
+
+def test_one_column_takes_the_shape_of_the_model(tiny_folder: Callable[..., Path]) -> None:
+    """As bitsandbytes' NF4 files keep their weights."""
+    name = "model.layers.0.mlp.up_proj.weight"
+    folder = tiny_folder("qwen3")
+    value = open_source(folder).tensors[name].dense()
+    source = altered(folder, **{name.replace(".", "__"): value.flatten()})
+    assert matched(empty_model(source.config, torch.float32), source.tensors)[name].shape == (
+        128,
+        64,
+    )
+    assert torch.equal(load_model(source).get_parameter(name), value.float())
+
+
 def test_a_misshapen_tensor_is_refused_by_name(tiny_folder: Callable[..., Path]) -> None:
     source = altered(tiny_folder("qwen3"), model__norm__weight=torch.zeros(65))
     with pytest.raises(FormatError, match=r"model\.norm\.weight has shape \(65,\)"):
@@ -101,9 +122,10 @@ def test_a_head_written_twice_is_left_to_the_embedding(tiny_folder: Callable[...
     folder = tiny_folder("qwen3", tied=True)
     embedding = open_source(folder).tensors["model.embed_tokens.weight"].dense()
     same = altered(folder, lm_head__weight=embedding.clone())
-    assert "lm_head.weight" not in untied(same)
+    assert "lm_head.weight" not in untied(same).tensors
     other = altered(folder, lm_head__weight=embedding * 2)
-    assert "lm_head.weight" in untied(other)
+    assert "lm_head.weight" in untied(other).tensors
+    assert other.config.tie_word_embeddings is True  # the source is left as it was
     model = load_model(other)
     assert model.lm_head.weight is not model.model.embed_tokens.weight
 
@@ -118,7 +140,7 @@ def test_parameters_without_memory_until_they_are_filled() -> None:
 def test_names_are_compared_before_anything_is_read() -> None:
     model = nn.Linear(3, 2)
     with pytest.raises(FormatError, match="missing: bias"):
-        require_match(model, {"weight": in_memory(torch.zeros(2, 3))})
+        matched(model, {"weight": in_memory(torch.zeros(2, 3))})
 
 
 @pytest.mark.slow

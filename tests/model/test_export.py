@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def plain_transformers(folder: Path) -> Any:
 
 @pytest.mark.parametrize("scheme", ["w4a16", "w4a4"])
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("family", ["qwen3", "llama"])
+@pytest.mark.parametrize("family", ["qwen3", "llama", "qwen2", "gemma3_text"])
 def test_plain_transformers_gives_our_logits(
     tiny_folder: Folder, tmp_path: Path, family: str, tied: bool, scheme: Any
 ) -> None:
@@ -202,6 +203,47 @@ def test_the_gguf_package_reads_our_values(tiny_folder: Folder, tmp_path: Path) 
             decoded = gguf.quants.dequantize(tensor.data, tensor.tensor_type) * scale
             stored = open_source(out).tensors[f"model.layers.{layer}.{ours}.weight"]
             assert np.array_equal(decoded, dequantize(stored.matrix()).numpy())
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "qwen2"])
+def test_a_gguf_made_from_a_folder_is_the_same_model(
+    tiny_folder: Folder, tmp_path: Path, family: str
+) -> None:
+    """Every number of the config goes through the metadata, epsilon and rotary base included."""
+    source = open_source(tiny_folder(family))
+    one = load_model(open_source(convert(source, tmp_path, "compressed-tensors")))
+    two = load_model(open_source(convert(source, tmp_path, "gguf")))
+    with torch.no_grad():
+        assert torch.equal(one(TOKENS).logits, two(TOKENS).logits)
+
+
+def test_a_foreign_alignment_is_not_taken_over(tiny_folder: Folder, tmp_path: Path) -> None:
+    source = open_source(convert(open_source(tiny_folder("llama")), tmp_path, "gguf"))
+    aligned = replace(
+        source, gguf_metadata=(source.gguf_metadata or {}) | {"general.alignment": 64}
+    )
+    again = convert(aligned, tmp_path / "again", "gguf")
+    assert matrices(open_tensors(again)[1]) == matrices(source.tensors)
+
+
+def test_a_quantised_head_has_its_input_scale(tiny_folder: Folder, tmp_path: Path) -> None:
+    source = open_source(tiny_folder("qwen3", tied=True))
+    model = load_model(source, dtype=torch.bfloat16)
+    quantize_(model, scheme="w4a4", keep=["embed_tokens"])
+    with calibrating(model), torch.no_grad():
+        model(TOKENS)
+    outgoing = outgoing_from_model(model, "compressed-tensors", source.write_tokenizer, "tiny")
+    export(outgoing, tmp_path / "out", "compressed-tensors")
+    with torch.no_grad():
+        expected = model(TOKENS).logits
+        assert torch.equal(plain_transformers(tmp_path / "out")(TOKENS).logits, expected)
+
+
+def test_one_source_can_be_converted_many_times(tiny_folder: Folder, tmp_path: Path) -> None:
+    source = open_source(tiny_folder("qwen3", tied=True))
+    for number in range(2):
+        convert(source, tmp_path / f"a{number}", "compressed-tensors", keep=["embed_tokens"])
+        convert(source, tmp_path / f"b{number}", "compressed-tensors")
 
 
 def test_the_gguf_says_what_llama_cpp_needs(tiny_folder: Folder, tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ def test_a_config_becomes_metadata(tiny_folder: Folder) -> None:
 
 
 def test_mistral_is_a_llama_to_gguf() -> None:
-    assert gguf_architecture(tiny_config("mistral", tied=False)) == "llama"
+    config = tiny_config("mistral", tied=False)
+    config.sliding_window = None
+    assert gguf_architecture(config) == "llama"
 
 
 def test_a_scaled_rotary_embedding_is_refused() -> None:
@@ -46,12 +48,42 @@ def changed(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
 
 def test_a_tokenizer_that_llama_cpp_would_misread_is_refused(tmp_path: Path) -> None:
     config = tiny_config("llama", tied=False)
-    unknown = changed(tmp_path, lambda c: c.update(pre_tokenizer={"type": "Whitespace"}))
-    with pytest.raises(FormatError, match="splitting text"):
-        metadata_of(config, unknown, "tiny")
+    for steps in (
+        [{"type": "Whitespace"}],
+        [{"type": "Split", "pattern": {"Regex": r"[a-z]+|\p{N}|."}}, {"type": "ByteLevel"}],
+        [{"type": "Split", "pattern": {"Regex": r"\p{N}{1,3}|."}},
+         {"type": "ByteLevel", "use_regex": False}],
+    ):  # fmt: skip
+        pre = {"type": "Sequence", "pretokenizers": steps}
+        unknown = changed(tmp_path, lambda c, pre=pre: c.update(pre_tokenizer=pre))  # type: ignore[misc]
+        with pytest.raises(FormatError, match="splitting text"):
+            metadata_of(config, unknown, "tiny")
     wrong = changed(tmp_path, lambda c: c["model"].update(type="Unigram"))
     with pytest.raises(FormatError, match="Unigram"):
         metadata_of(config, wrong, "tiny")
+
+
+def test_a_tokenizer_that_puts_bos_first_says_so(tmp_path: Path) -> None:
+    config = tiny_config("llama", tied=False)
+    template = {"type": "TemplateProcessing", "single": [
+        {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}}]}  # fmt: skip
+    for post, adds in ((template, True), (None, False)):
+        folder = changed(tmp_path, lambda c, post=post: c.update(post_processor=post))  # type: ignore[misc]
+        assert metadata_of(config, folder, "tiny")["tokenizer.ggml.add_bos_token"] is adds
+
+
+def test_a_list_of_stop_tokens_gives_its_first(tmp_path: Path) -> None:
+    config = tiny_config("llama", tied=False)
+    config.eos_token_id = [259, 257]
+    byte_tokenizer().save_pretrained(tmp_path)
+    assert metadata_of(config, tmp_path, "tiny")["tokenizer.ggml.eos_token_id"] == 259
+
+
+def test_a_sliding_window_is_refused() -> None:
+    config = tiny_config("mistral", tied=False)
+    config.sliding_window = 16
+    with pytest.raises(FormatError, match="sliding window"):
+        gguf_architecture(config)
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def test_compressed_tensors_accepts_its_config(scheme: Any) -> None:
 def test_modelopts_file_has_what_vllm_asks_for() -> None:
     content = hf_quant_config("w4a4", ["lm_head"])["quantization"]
     assert content["quant_algo"] == "NVFP4"
+    assert content["exclude_modules"] == ["lm_head"]
     assert {"group_size", "kv_cache_quant_algo", "exclude_modules"} <= content.keys()
     assert modelopt("w4a16", [])["quant_algo"] == "W4A16_NVFP4"
     assert "input_activations" in modelopt("w4a4", [])["config_groups"]["group_0"]

@@ -77,7 +77,7 @@ def test_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_compiler_the_reference_runs_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(module, "has_cpp_compiler", lambda: False)
     module._can_compile.cache_clear()
     calls = []
 

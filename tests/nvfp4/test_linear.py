@@ -1,4 +1,5 @@
 import copy
+import pickle
 
 import pytest
 import torch
@@ -8,8 +9,8 @@ from torch.nn import functional
 from fourge.core.errors import ConfigError, FormatError
 from fourge.nvfp4.gemm import Scheme
 from fourge.nvfp4.linear import Nvfp4Linear, ScaleGroup, calibrating
-from fourge.nvfp4.matrix import dequantize, fake_quantize, quantize
-from fourge.nvfp4.recipe import COMPRESSED_TENSORS, TE
+from fourge.nvfp4.matrix import Nvfp4Matrix, dequantize, fake_quantize, quantize
+from fourge.nvfp4.recipe import COMPRESSED_TENSORS, FOURGE, TE
 
 
 def make(
@@ -22,8 +23,66 @@ def make(
 def test_forward_multiplies_by_the_decoded_codes() -> None:
     linear, x = make(), torch.randn(2, 5, 32)
     weight = dequantize(quantize(linear.weight))
-    expected = functional.linear(x, weight) + linear.bias
-    assert torch.equal(linear(x), expected)
+    assert torch.equal(linear(x), functional.linear(x, weight, linear.bias))
+
+
+def test_the_bias_is_added_before_the_one_rounding_to_bf16() -> None:
+    linear, x = make().to(torch.bfloat16), torch.randn(50, 32, dtype=torch.bfloat16)
+    weight = dequantize(linear.codes(), dtype=torch.bfloat16)
+    assert torch.equal(linear(x), functional.linear(x, weight, linear.bias))
+
+
+@pytest.mark.parametrize("scheme", ["w4a16", "w4a4"])
+def test_inputs_of_any_form_work(scheme: Scheme) -> None:
+    linear = make(scheme=scheme)
+    linear.input_scale = torch.tensor(2.0**-8)
+    whole = torch.randn(32, 6)
+    for x in (torch.randn(32), whole.t(), torch.randn(2, 0, 32), torch.randn(2, 3, 4, 32)):
+        given = x.clone().requires_grad_()
+        y = linear(given)
+        assert y.shape == (*x.shape[:-1], 8)
+        y.sum().backward()
+        assert given.grad is not None
+        assert given.grad.shape == x.shape
+    torch.testing.assert_close(linear(whole.t()), linear(whole.t().contiguous()))
+
+
+def test_a_second_derivative_is_refused() -> None:
+    x = torch.randn(2, 32, requires_grad=True)
+    (grad,) = torch.autograd.grad(make()(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+
+
+def test_inference_mode_leaves_nothing_behind_that_training_trips_over() -> None:
+    linear = make(rows=24)
+    with torch.inference_mode():
+        linear(torch.randn(3, 32))
+    linear(torch.randn(3, 32)).sum().backward()
+
+
+def test_an_activation_that_is_not_finite_is_called_one() -> None:
+    linear = make(scheme="w4a4")
+    linear.input_scale = torch.tensor(2.0**-8)
+    with pytest.raises(FormatError, match="activation"):
+        linear(torch.full((2, 32), float("nan")))
+
+
+def test_fp4_multiplies_the_codes_that_dequant_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tensor-core product replaced by its definition: the layer around it is the same."""
+
+    def product(activation: Nvfp4Matrix, weight: Nvfp4Matrix, dtype: torch.dtype) -> torch.Tensor:
+        return dequantize(activation, dtype=dtype) @ dequantize(weight, dtype=dtype).T
+
+    monkeypatch.setattr("fourge.nvfp4.linear.fp4_matmul", product)
+    slow, fast = make(scheme="w4a4"), make(scheme="w4a4")
+    fast.backend = "fp4"
+    slow.input_scale = fast.input_scale = torch.tensor(2.0**-8)
+    x = torch.randn(5, 32)
+    torch.testing.assert_close(fast(x), slow(x))
+    for linear in (slow, fast):
+        linear(x).square().sum().backward()
+    torch.testing.assert_close(fast.weight.grad, slow.weight.grad)
 
 
 def test_gradients_pass_straight_through_to_the_master() -> None:
@@ -76,7 +135,7 @@ def test_w4a4_rounds_activations_with_the_fixed_scale() -> None:
     with calibrating(linear):
         linear(x)
     assert linear.input_scale is not None
-    assert x.abs().max() <= linear.input_scale * 2688
+    assert linear.input_scale * 2688 / 2 < x.abs().max() <= linear.input_scale * 2688
     seen = fake_quantize(x, recipe=COMPRESSED_TENSORS, tensor_scale=linear.input_scale)
     expected = functional.linear(seen, dequantize(linear.codes()))
     assert torch.equal(linear(x), expected)
@@ -130,6 +189,38 @@ def test_a_write_to_one_member_renews_the_other_only_if_the_scale_moved() -> Non
         large.weight.mul_(16)
     assert small.codes() is not before
     assert torch.equal(small.codes().tensor_scale, large.codes().tensor_scale)
+
+
+@pytest.mark.parametrize("touch", ["copy", "pickle", "look", "move"])
+def test_loaded_codes_survive_whatever_writes_nothing(touch: str) -> None:
+    linear = make()
+    foreign = quantize(torch.randn(8, 32), recipe=TE)
+    linear.group.load_codes_([foreign])
+    twin = linear
+    if touch == "copy":
+        twin = copy.deepcopy(linear)
+    if touch == "pickle":
+        twin = pickle.loads(pickle.dumps(linear))
+    if touch == "look":
+        linear.weight.data.norm()
+    if touch == "move":
+        linear.to("cpu").float().share_memory()
+    for each in (linear, twin):
+        assert torch.equal(each.codes().packed_RC, foreign.packed_RC)
+        assert torch.equal(each.codes().tensor_scale, foreign.tensor_scale)
+
+
+def test_a_write_to_one_member_renews_the_loaded_codes_of_all() -> None:
+    """Engines fuse them: they must go on sharing one scale."""
+    one, two = make(seed=1), make(seed=2)
+    ScaleGroup([one, two], FOURGE)
+    foreign = [quantize(torch.randn(8, 32), recipe=TE) for _ in range(2)]
+    one.group.load_codes_(foreign)
+    assert one.codes() is foreign[0]
+    with torch.no_grad():
+        two.weight.add_(1)
+    assert torch.equal(one.codes().tensor_scale, two.codes().tensor_scale)
+    assert one.codes().tensor_scale.frexp()[0] == 0.5
 
 
 def test_loaded_codes_are_used_until_the_weight_is_written() -> None:

@@ -1,7 +1,9 @@
 """A stale code cannot be used: every way to write a weight changes its version."""
 
 import copy
+import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -146,7 +148,53 @@ def test_reading_alone_changes_no_version() -> None:
     assert master.version == version
 
 
-def test_a_weight_that_cannot_be_watched_is_quantised_every_time() -> None:
+def test_a_plain_parameter_put_in_place_is_watched_from_then_on() -> None:
     linear = layer()
     linear.weight = nn.Parameter(torch.randn(8, 32))
-    assert linear.codes() is not linear.codes()
+    assert linear.codes() is linear.codes()
+    assert isinstance(pickle.loads(pickle.dumps(linear)).weight, nn.Parameter)
+    again = pickle.loads(pickle.dumps(linear))
+    assert again.codes() is again.codes()
+    no_grad_add(again)
+    assert torch.equal(again.codes().packed_RC, quantize(again.weight).packed_RC)
+
+
+def test_while_an_alias_is_alive_nothing_is_kept() -> None:
+    linear = layer()
+    alias = linear.weight.data
+    linear.codes()
+    alias.add_(1)  # counted nowhere
+    assert torch.equal(linear.codes().packed_RC, quantize(linear.weight).packed_RC)
+    flat = torch.randn(256)
+    linear.weight.data = flat.view(8, 32)  # as sharded trainers do
+    linear.codes()
+    flat.mul_(-2)
+    assert torch.equal(linear.codes().packed_RC, quantize(linear.weight).packed_RC)
+    del alias, flat
+    assert linear.codes() is linear.codes()
+
+
+def test_parameters_that_follow_each_other_at_one_address_are_told_apart() -> None:
+    linear = layer()
+    for _ in range(50):
+        linear.weight = adopt(nn.Parameter(torch.randn(8, 32)))
+        assert torch.equal(linear.codes().packed_RC, quantize(linear.weight).packed_RC)
+
+
+def test_every_group_of_an_optimizer_counts() -> None:
+    one, two = layer(), layer()
+    groups: list[dict[str, Any]] = [{"params": [one.weight]}, {"params": [two.weight], "lr": 0.5}]
+    optimizer = torch.optim.AdamW(groups, lr=1.0, fused=True)
+    (one(torch.randn(4, 32)) + two(torch.randn(4, 32))).square().sum().backward()
+    stale = one.codes(), two.codes()
+    optimizer.step()
+    assert one.codes() is not stale[0]
+    assert two.codes() is not stale[1]
+
+
+def test_a_layer_made_for_inference_still_computes() -> None:
+    with torch.inference_mode():
+        linear = layer()
+        linear(torch.randn(2, 32))
+    with torch.no_grad():
+        linear(torch.randn(2, 32))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fourge.core.errors import ConfigError
+from fourge.nvfp4.blocks import encode, pack
 from fourge.nvfp4.matrix import dequantize, quantize
 from fourge.nvfp4.recipe import (
     COMPRESSED_TENSORS,
@@ -47,6 +48,12 @@ def samples(dtype: torch.dtype) -> list[Tensor]:
         weight[2] = torch.round(weight[2] / std * 4) / 4 * std
         made.append(weight.to(dtype))
     return made
+
+
+def bf16_valued(count: int) -> list[Tensor]:
+    """Float32 tensors of bf16 numbers, which lie on ties: the last bit of a scale decides."""
+    torch.manual_seed(5)
+    return [(torch.randn(64, 512) * 0.02).bfloat16().float() for _ in range(count)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -95,10 +102,11 @@ def compressed(weight: Tensor) -> tuple[dict[str, Tensor], QuantizationScheme]:
 
 
 def test_compressed_tensors_gives_the_same_codes_and_scales() -> None:
-    for weight in samples(torch.float32):
+    for weight in [*samples(torch.float32), *bf16_valued(60)]:
         theirs, _ = compressed(weight)
+        ours = quantize(weight, recipe=COMPRESSED_TENSORS)
         divisor = theirs["weight_global_scale"].float().reshape(())
-        ours = quantize(weight, recipe=COMPRESSED_TENSORS, tensor_scale=1 / divisor)
+        assert torch.equal(ours.tensor_scale, 1 / divisor)
         assert torch.equal(ours.block_scale_RB.float(), theirs["weight_scale"].float())
         codes = positive_zeros(theirs["weight_packed"])
         assert torch.equal(positive_zeros(ours.packed_RC), codes)
@@ -147,6 +155,20 @@ def test_on_float32_the_plain_recipes_agree_but_for_the_last_bit_of_the_tensor_s
         assert torch.equal(other.packed_RC, reference.packed_RC)
         assert torch.equal(other.block_scale_RB.float(), reference.block_scale_RB.float())
         torch.testing.assert_close(other.tensor_scale, reference.tensor_scale, rtol=2e-7, atol=0)
+
+
+def test_transformer_engine_arithmetic_on_many_tensors() -> None:
+    """S, d, e and the code in whole-tensor form, with S itself and one product per block."""
+    for weight in bf16_valued(60):
+        S = torch.tensor(2688.0) / weight.abs().max()
+        blocks = weight.unflatten(1, (-1, 16))
+        d = (blocks.abs().amax(-1) * (S * torch.tensor(1 / 6))).clamp(max=448)
+        d = d.to(torch.float8_e4m3fn).float()
+        e = 1 / (d * (1 / S))
+        matrix = quantize(weight, recipe=TE)
+        assert torch.equal(matrix.tensor_scale, 1 / S)
+        assert torch.equal(matrix.block_scale_RB.float(), d)
+        assert torch.equal(matrix.packed_RC, pack(encode(blocks * e.unsqueeze(-1)).flatten(1)))
 
 
 def test_transformer_engine_arithmetic_step_by_step() -> None:

@@ -1,11 +1,15 @@
 """``fourge convert``: write a model in another format."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fourge.cli.screen import bar, calm_libraries, echo_json, json_option, out, overwrite_option
 from fourge.core.units import size
+
+if TYPE_CHECKING:
+    from fourge.nvfp4.gemm import Scheme
 
 TARGETS = ("compressed-tensors", "modelopt", "gguf", "dat", "dat2", "dat-dense", "safetensors")
 RECIPES = ("fourge", "te", "modelopt", "torchao", "compressed-tensors")
@@ -15,11 +19,13 @@ RECIPES = ("fourge", "te", "modelopt", "torchao", "compressed-tensors")
 @click.argument("model")
 @click.argument("out_path", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--to", "target", required=True, type=click.Choice(TARGETS), help="The format.")
-@click.option("--scheme", type=click.Choice(("w4a16", "w4a4")), default="w4a16", show_default=True,
-              help="Quantise weights, or weights and activations.")  # fmt: skip
+@click.option("--scheme", type=click.Choice(("w4a16", "w4a4")),
+              help="Quantise weights, or weights and activations.  "
+              "[default: as MODEL has it, else w4a16]")  # fmt: skip
 @click.option("--keep", multiple=True, metavar="NAME",
-              help="A layer to leave in bf16, by name or part of it; may be repeated.  "
-              "[default: embed_tokens, lm_head, norm]")  # fmt: skip
+              help="One more layer to leave in bf16, by name or a part of it between dots; "
+              "may be repeated. Embeddings, norms and lm_head are left anyway.")  # fmt: skip
+@click.option("--quantize-head", is_flag=True, help="Quantise lm_head too.")
 @click.option("--recipe", type=click.Choice(RECIPES), default="fourge", show_default=True,
               help="How scales are chosen; the others give other tools' bytes.")  # fmt: skip
 @click.option("--calibration", type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -30,8 +36,9 @@ def convert(
     model: str,
     out_path: Path,
     target: str,
-    scheme: str,
+    scheme: "Scheme | None",
     keep: tuple[str, ...],
+    quantize_head: bool,
     recipe: str,
     calibration: Path | None,
     overwrite: bool,
@@ -51,13 +58,14 @@ def convert(
     from fourge.nvfp4.recipe import recipe_named
 
     refuse_existing(out_path, overwrite=overwrite)
+    defaults = [name for name in KEEP_BF16 if not (quantize_head and name == "lm_head")]
     with bar("writing") as (started, done):
         result = api.convert(
             model,
             out_path,
             target,
-            scheme="w4a4" if scheme == "w4a4" else "w4a16",
-            keep=keep or KEEP_BF16,
+            scheme=scheme,
+            keep=[*defaults, *keep],
             recipe=recipe_named(recipe),
             calibration=calibration,
             overwrite=overwrite,

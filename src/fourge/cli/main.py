@@ -3,6 +3,7 @@
 Exit status: 0 ok, 1 a check failed, 2 wrong input, 130 interrupted.
 """
 
+import signal
 import sys
 from importlib import import_module
 
@@ -48,8 +49,14 @@ def fourge() -> None:
     """Fine-tune every weight of a language model on one machine, in NVFP4."""
 
 
+def _leave(number: int, frame: object) -> None:
+    """Asked to end: unwind, so that half-written files are removed."""
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """Run the command line; user mistakes end in a message, never in a traceback."""
+    signal.signal(signal.SIGTERM, _leave)
     try:
         fourge.main(standalone_mode=False)
     except FourgeError as error:

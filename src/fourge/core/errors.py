@@ -41,3 +41,8 @@ class CheckError(FourgeError):
     """A check that ran to its end and failed."""
 
     exit_code = 1
+
+
+def first_line(error: Exception) -> str:
+    """What another library's error says, without the rest of its text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -53,6 +53,7 @@ def _whole(path: Path, *, overwrite: bool, folder: bool) -> Iterator[Path]:
     refuse_existing(path, overwrite=overwrite)
     if path.is_dir() and not folder:
         raise OutputError(f"{path} is a folder.", why="a file is to be written under that name")
+    path = path.resolve()  # what lies behind a link is what is replaced
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,8 @@ from fourge.formats.gguf_file import Metadata, require_runs, to_runs
 from fourge.formats.stored import KINDS, NVFP4, Stored, Tensors
 
 _FILE_TYPE_NVFP4 = 39
+# What the writer itself decides, whatever the metadata of a source says.
+_OURS = ("general.architecture", "general.file_type", "general.alignment")
 _GGML = {
     "f32": gguf.GGMLQuantizationType.F32,
     "f16": gguf.GGMLQuantizationType.F16,
@@ -36,7 +38,7 @@ def write_gguf(path: Path, tensors: Tensors, metadata: Metadata) -> None:
             require_runs(stored.shape[1], name)
     writer = gguf.GGUFWriter(path, metadata["general.architecture"])
     for key, value in metadata.items():
-        if key not in ("general.architecture", "general.file_type", "GGUF.version"):
+        if key not in _OURS:
             _add(writer, key, value)
     writer.add_file_type(_FILE_TYPE_NVFP4)
     for name, stored in tensors.items():

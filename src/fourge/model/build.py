@@ -5,21 +5,23 @@ then read, converted and put in place before the next is read, so the peak is th
 plus one tensor. A name or shape that does not match is refused before anything is read.
 """
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fourge.core.errors import FormatError
+from fourge.core.errors import FormatError, first_line
 from fourge.formats.stored import NVFP4, Stored, Tensors
 from fourge.model.source import Source
 from fourge.model.swap import compute_dtype, nvfp4_layers, quantize_, scale_groups_of
 from fourge.nvfp4.gemm import Scheme
-from fourge.nvfp4.matrix import Nvfp4Matrix
 
 LM_HEAD = "lm_head.weight"
-_EMBEDDING = "model.embed_tokens.weight"
+EMBEDDING = "model.embed_tokens.weight"
 Progress = Callable[[str], None]
 
 
@@ -41,16 +43,16 @@ def load_model(
     """
     device = torch.device(device)
     dtype = dtype or compute_dtype(device)
-    tensors = untied(source)
+    source = untied(source)
     model = empty_model(source.config, dtype)
-    require_match(model, tensors)
+    tensors = matched(model, source.tensors)
     matrices = {n: s for n, s in tensors.items() if s.kind == NVFP4}
     for name, stored in tensors.items():
         if stored.kind != NVFP4 and not name.endswith(".input_scale"):
-            _place(model, name, _dense(stored, model, name).to(device=device, dtype=dtype))
+            _place(model, name, _dense(name, stored), dtype, device)
             _tell(progress, name)
     for name, stored in matrices.items():
-        _place(model, name, torch.empty(stored.shape, dtype=dtype, device=device))
+        _place(model, name, torch.empty(stored.shape, dtype=dtype, device=device), dtype, device)
     model.tie_weights()
     model.to(device)
     if matrices:
@@ -72,8 +74,9 @@ def empty_model(config: Any, dtype: torch.dtype) -> Any:
             model = AutoModelForCausalLM.from_config(config, dtype=dtype)
         model.tie_weights()  # moving parameters to meta one by one has parted the tied ones
     except Exception as error:  # transformers raises whatever its constructors met
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise FormatError("transformers cannot build this config.", why=first_line) from error
+        raise FormatError(
+            "transformers cannot build this config.", why=first_line(error)
+        ) from error
     refuse_fused_experts(model)
     return model
 
@@ -90,31 +93,41 @@ def refuse_fused_experts(model: nn.Module) -> None:
             )
 
 
-def untied(source: Source) -> dict[str, Stored]:
-    """The source's tensors; its config is untied if the file has a head of its own.
+def untied(source: Source) -> Source:
+    """The source, with a config that is untied if the file has a head of its own.
 
     A quantised head cannot be the embedding, whatever the config says. A dense head beside a
     tied config is the embedding written twice, and is left to the embedding.
     """
-    tensors = dict(source.tensors)
-    head = tensors.get(LM_HEAD)
-    if head is not None and source.config.tie_word_embeddings:
-        if head.kind == NVFP4 or not _same(head, tensors.get(_EMBEDDING)):
-            source.config.tie_word_embeddings = False
-        else:
-            del tensors[LM_HEAD]
-    return tensors
+    head = source.tensors.get(LM_HEAD)
+    if head is None or not source.config.tie_word_embeddings:
+        return source
+    if head.kind != NVFP4 and _same(head, source.tensors.get(EMBEDDING)):
+        tensors = {name: s for name, s in source.tensors.items() if name != LM_HEAD}
+        return replace(source, tensors=tensors)
+    return replace(source, config=untied_config(source.config))
+
+
+def untied_config(config: Any) -> Any:
+    """A copy of a config whose head is not the embedding."""
+    config = copy.deepcopy(config)
+    config.tie_word_embeddings = False
+    return config
 
 
 def _same(one: Stored, other: Stored | None) -> bool:
     return other is not None and other.kind != NVFP4 and torch.equal(one.dense(), other.dense())
 
 
-def require_match(model: nn.Module, tensors: Tensors) -> None:
-    """Raise unless the tensors are exactly the model's parameters, by name and shape."""
+def matched(model: nn.Module, tensors: Tensors) -> dict[str, Stored]:
+    """The tensors in the model's shapes.
+
+    Raises:
+        FormatError: they are not exactly the model's parameters, by name and shape.
+    """
     wanted = {name: tuple(p.shape) for name, p in model.named_parameters()}
-    wanted |= {n: tuple(b.shape) for n, b in _saved_buffers(model).items()}
-    given = {n: s.shape for n, s in tensors.items() if not n.endswith(".input_scale")}
+    wanted |= {n: tuple(b.shape) for n, b in saved_buffers(model).items()}
+    given = {n: s for n, s in tensors.items() if not _scales_an_input(n, tensors)}
     missing = sorted(wanted.keys() - given.keys())
     extra = sorted(given.keys() - wanted.keys())
     if missing or extra:
@@ -125,13 +138,24 @@ def require_match(model: nn.Module, tensors: Tensors) -> None:
             ),
             fix="the config and the weights must belong together",
         )
-    for name, shape in given.items():
-        flat = len(shape) == 1 and shape[0] == torch.Size(wanted[name]).numel()
-        if shape != wanted[name] and not flat:
-            raise FormatError(f"{name} has shape {shape}; the config asks for {wanted[name]}.")
+    return {name: _shaped(name, s, wanted.get(name, s.shape)) for name, s in tensors.items()}
 
 
-def _saved_buffers(model: nn.Module) -> dict[str, Tensor]:
+def _scales_an_input(name: str, tensors: Tensors) -> bool:
+    weight = tensors.get(f"{name.removesuffix('.input_scale')}.weight")
+    return name.endswith(".input_scale") and weight is not None and weight.kind == NVFP4
+
+
+def _shaped(name: str, stored: Stored, shape: tuple[int, ...]) -> Stored:
+    """The tensor; one column of values, as NF4 files have it, takes the model's shape."""
+    if stored.shape == shape or name.endswith(".input_scale"):
+        return stored
+    if stored.shape != (prod(shape),) or stored.kind == NVFP4:
+        raise FormatError(f"{name} has shape {stored.shape}; the config asks for {shape}.")
+    return Stored(shape, stored.kind, stored.nbytes, lambda: stored.dense().view(shape))
+
+
+def saved_buffers(model: nn.Module) -> dict[str, Tensor]:
     saved = model.state_dict().keys()
     return {name: buffer for name, buffer in model.named_buffers() if name in saved}
 
@@ -141,10 +165,10 @@ def _listed(word: str, names: list[str]) -> str:
     return f"{word}: {', '.join(names[:3])}{more}"
 
 
-def _dense(stored: Stored, model: nn.Module, name: str) -> Tensor:
+def _dense(name: str, stored: Stored) -> Tensor:
     value = stored.dense()
     require_finite(name, value)
-    return value.view(model.get_parameter(name).shape) if value.dim() == 1 else value
+    return value
 
 
 def require_finite(name: str, value: Tensor) -> None:
@@ -160,14 +184,16 @@ def require_finite(name: str, value: Tensor) -> None:
         )
 
 
-def _place(model: nn.Module, name: str, value: Tensor) -> None:
-    """Put a value in the place of a meta parameter (or buffer)."""
+def _place(
+    model: nn.Module, name: str, value: Tensor, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Put a value in the place of a meta parameter; a buffer keeps its own dtype."""
     parent, _, child = name.rpartition(".")
     module = model.get_submodule(parent)
     if child in module._buffers:
-        module._buffers[child] = value
+        module._buffers[child] = value.to(device)
     else:
-        module._parameters[child] = nn.Parameter(value)
+        module._parameters[child] = nn.Parameter(value.to(device=device, dtype=dtype))
 
 
 def _load_matrices(
@@ -184,19 +210,10 @@ def _load_matrices(
         layer.input_scale = stored.dense().float().reshape(()).to(layer.weight.device)
     names = {id(layer): f"{name}.weight" for name, layer in layers.items()}
     for group in scale_groups_of(model):
-        group.load_codes_([_matrix(tensors[names[id(m)]], m.weight) for m in group.members])
+        matrices = [tensors[names[id(m)]].matrix().to(m.weight.device) for m in group.members]
+        group.load_codes_(matrices)
         for member in group.members:
             _tell(progress, names[id(member)])
-
-
-def _matrix(stored: Stored, like: Tensor) -> Nvfp4Matrix:
-    matrix = stored.matrix()
-    device = like.device
-    return Nvfp4Matrix(
-        matrix.packed_RC.to(device),
-        matrix.block_scale_RB.to(device),
-        matrix.tensor_scale.to(device),
-    )
 
 
 def _tell(progress: Progress | None, name: str) -> None:

@@ -33,7 +33,10 @@ def calibrate_(model: Any, source: Source, texts: Path | None = None) -> None:
     """
     lines = list(TEXTS)
     if texts is not None:
-        content = texts.read_text(encoding="utf-8")
+        try:
+            content = texts.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{texts} is not UTF-8 text.", why=str(error)) from error
         lines = [line for line in content.splitlines() if line.strip()]
         if not lines:
             raise ConfigError(f"{texts} has no text to calibrate on.")

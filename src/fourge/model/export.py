@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fourge import __version__
 from fourge.core.errors import ConfigError, OutputError
 from fourge.core.files import refuse_existing, whole_file, whole_folder
@@ -28,14 +30,15 @@ from fourge.formats.folder import SHARD_BYTES, read_json, write_folder, write_js
 from fourge.formats.gguf_names import from_transformers
 from fourge.formats.gguf_write import write_gguf
 from fourge.formats.layout import COMPRESSED_TENSORS, MODELOPT, Layout, announced, parts
-from fourge.formats.stored import NVFP4, Stored, Tensors
+from fourge.formats.stored import NVFP4, Tensors
 from fourge.formats.torchsharp_dat import write_dat
 from fourge.model import quant_config
-from fourge.model.build import LM_HEAD, empty_model, require_match, untied
+from fourge.model.build import EMBEDDING, LM_HEAD, empty_model, matched, untied, untied_config
 from fourge.model.gguf_metadata import gguf_architecture, metadata_of
 from fourge.model.source import Source
 from fourge.model.swap import KEEP_BF16
 from fourge.model.tensors import (
+    checked,
     dense_tensors,
     linear_names,
     live_tensors,
@@ -49,6 +52,7 @@ from fourge.nvfp4.recipe import FOURGE, Recipe
 
 FOLDER_LAYOUTS = {"compressed-tensors": COMPRESSED_TENSORS, "modelopt": MODELOPT}
 TARGETS = (*FOLDER_LAYOUTS, "gguf", "dat", "dat2", "dat-dense", "safetensors")
+DENSE_TARGETS = ("dat-dense", "safetensors")
 DAT_NAME = "model.dat"
 Done = Callable[[str], None]
 
@@ -89,19 +93,19 @@ def outgoing_from_source(
         ConfigError: there is no such target.
     """
     require_target(target)
-    import torch
-
-    tensors: Tensors = untied(source)
+    source = untied(source)
     model = empty_model(source.config, torch.bfloat16)
-    require_match(model, tensors)
-    layers: list[str] = []
-    if target not in ("safetensors", "dat-dense"):
+    tensors, config = matched(model, source.tensors), source.config
+    if target not in DENSE_TARGETS:
         layers = to_quantize(model, keep)
-        tensors = _with_own_head(source, dict(tensors), layers)
+        if "lm_head" in layers and LM_HEAD not in tensors:
+            # A tied head that is to be quantised parts from the embedding, which is not.
+            tensors[LM_HEAD] = tensors[EMBEDDING]
+            config = untied_config(config)
         single = target == "dat"
         tensors = quantized_tensors(tensors, layers, recipe, single_level=single)
     return Outgoing(
-        source.config,
+        config,
         type(model).__name__,
         _in_target_dtypes(tensors, target),
         tuple(n for n in linear_names(model) if _kind(tensors, n) != NVFP4),
@@ -118,9 +122,9 @@ def outgoing_from_model(
     require_target(target)
     tensors = live_tensors(model)
     kept = tuple(n for n in linear_names(model) if _kind(tensors, n) != NVFP4)
-    config = type(model.config).from_dict(model.config.to_dict())
+    config = model.config
     if LM_HEAD in tensors:
-        config.tie_word_embeddings = False
+        config = untied_config(config)
     return Outgoing(
         config, type(model).__name__, _in_target_dtypes(tensors, target), kept, write_tokenizer,
         None, name,
@@ -170,22 +174,12 @@ def _kind(tensors: Tensors, layer: str) -> str | None:
     return stored.kind if stored else None
 
 
-def _with_own_head(
-    source: Source, tensors: dict[str, Stored], layers: Sequence[str]
-) -> dict[str, Stored]:
-    """A tied head that is to be quantised parts from the embedding, which is not."""
-    if "lm_head" in layers and LM_HEAD not in tensors:
-        tensors[LM_HEAD] = tensors["model.embed_tokens.weight"]
-        source.config.tie_word_embeddings = False
-    return tensors
-
-
 def _in_target_dtypes(tensors: Tensors, target: str) -> Tensors:
     if target == "safetensors":
         return dense_tensors(tensors, "bf16")
     if target == "dat-dense":
         return dense_tensors(tensors, "f32")
-    return with_dense_in(tensors, "bf16") if target in FOLDER_LAYOUTS else tensors
+    return with_dense_in(tensors, "bf16") if target in FOLDER_LAYOUTS else checked(tensors)
 
 
 def _require_ours(out: Path) -> None:

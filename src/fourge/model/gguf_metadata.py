@@ -14,13 +14,17 @@ from fourge.formats.gguf_file import Metadata
 
 _ARCHITECTURE = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
-# Part of a pre-tokenizer's definition that tells it apart, and llama.cpp's name for it.
-_PRE_TOKENIZERS = (
-    ("\\\\p{N}|", "qwen2"),
-    ("\\\\p{N}{1,3}|", "llama-bpe"),
-    ('"type": "Digits", "individual_digits": true', "smollm"),
-    ('"type": "ByteLevel"', "gpt-2"),
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}NUMBERS| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# The steps of a pre-tokenizer, whole, and llama.cpp's name for them.
+_PRE_TOKENIZERS = {
+    (_WORDS.replace("NUMBERS", ""), "ByteLevel"): "qwen2",
+    (_WORDS.replace("NUMBERS", "{1,3}"), "ByteLevel"): "llama-bpe",
+    ("Digits", "ByteLevel+regex"): "smollm",
+    ("ByteLevel+regex",): "gpt-2",
+}
 
 
 def gguf_architecture(config: Any) -> str:
@@ -39,6 +43,12 @@ def gguf_architecture(config: Any) -> str:
         raise FormatError(
             f"A rotary embedding of type {rope['rope_type']!r} cannot be written as GGUF.",
             why="its frequencies would be lost, and long texts come out wrong",
+            fix="use --to compressed-tensors",
+        )
+    if getattr(config, "sliding_window", None) and config.model_type == "mistral":
+        raise FormatError(
+            "A sliding window cannot be written as GGUF.",
+            why="llama.cpp would attend to all of the text, and long texts come out wrong",
             fix="use --to compressed-tensors",
         )
     return _ARCHITECTURE[config.model_type]
@@ -71,11 +81,12 @@ def metadata_of(config: Any, tokenizer_folder: Path, name: str) -> Metadata:
 
 def _tokenizer(folder: Path, config: Any) -> Metadata:
     content = read_json(folder / "tokenizer.json")
-    vocab, merges = content["model"].get("vocab"), content["model"].get("merges")
-    if content["model"].get("type") != "BPE" or not isinstance(vocab, dict) or not merges:
+    bpe = content.get("model") or {}
+    vocab, merges = bpe.get("vocab"), bpe.get("merges")
+    if bpe.get("type") != "BPE" or not isinstance(vocab, dict) or not merges:
         raise FormatError(
             "Only byte-level BPE tokenizers can be written as GGUF.",
-            why=f"this one is {content['model'].get('type')!r}",
+            why=f"this one is {bpe.get('type')!r}",
             fix="use --to compressed-tensors",
         )
     added_tokens = content.get("added_tokens", [])
@@ -98,26 +109,39 @@ def _tokenizer(folder: Path, config: Any) -> Metadata:
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": types,
         "tokenizer.ggml.merges": [m if isinstance(m, str) else " ".join(m) for m in merges],
-        "tokenizer.ggml.add_bos_token": False,
     }
     for key, value in (("bos", config.bos_token_id), ("eos", config.eos_token_id)):
         first = value[0] if isinstance(value, list) else value
         if first is not None:
             metadata[f"tokenizer.ggml.{key}_token_id"] = first
+    bos = metadata.get("tokenizer.ggml.bos_token_id")
+    after = json.dumps(content.get("post_processor"), ensure_ascii=False)
+    metadata["tokenizer.ggml.add_bos_token"] = bos is not None and json.dumps(tokens[bos]) in after
     template = _chat_template(folder)
     return metadata | ({"tokenizer.chat_template": template} if template else {})
 
 
 def _pre_tokenizer(content: dict[str, Any]) -> str:
-    text = json.dumps(content.get("pre_tokenizer"))
-    for mark, name in _PRE_TOKENIZERS:
-        if mark in text:
-            return name
-    raise FormatError(
-        "llama.cpp's name for this tokenizer's way of splitting text is not known here.",
-        why="under a wrong name it would split text differently, and say nothing",
-        fix="use --to compressed-tensors",
-    )
+    whole = content.get("pre_tokenizer") or {}
+    steps = whole.get("pretokenizers", [whole])
+    name = _PRE_TOKENIZERS.get(tuple(map(_step, steps)))
+    if name is None:
+        raise FormatError(
+            "llama.cpp's name for this tokenizer's way of splitting text is not known here.",
+            why="under a wrong name it would split text differently, and say nothing",
+            fix="use --to compressed-tensors",
+        )
+    return name
+
+
+def _step(step: dict[str, Any]) -> str:
+    """A step by what distinguishes it: the pattern of a split, the type of the others."""
+    kind = str(step.get("type"))
+    if kind == "Split":
+        return str(step.get("pattern", {}).get("Regex"))
+    if kind == "ByteLevel" and step.get("use_regex", True):
+        return "ByteLevel+regex"
+    return kind
 
 
 def _chat_template(folder: Path) -> str | None:

@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fourge.core.errors import FormatError
+from fourge.core.errors import FormatError, first_line
 from fourge.formats import layout
 from fourge.formats.folder import read_folder, read_json
 from fourge.formats.gguf_file import Metadata, read_gguf
-from fourge.formats.gguf_names import require_architecture, to_transformers
+from fourge.formats.gguf_names import ARCHITECTURES, require_architecture, to_transformers
 from fourge.formats.safetensors_file import read_safetensors
 from fourge.formats.stored import Tensors
 from fourge.formats.torchsharp_dat import read_dat
@@ -92,6 +92,8 @@ def open_tensors(model: str | Path) -> tuple[str, Tensors]:
         return "dat", read_dat(path)
     if path.suffix == ".gguf" and path.is_file():
         metadata, raw = read_gguf(path)
+        if metadata.get("general.architecture") not in ARCHITECTURES:
+            return "gguf", raw  # listed under GGUF's own names
         return "gguf", to_transformers(raw, *_architecture(path, metadata))
     if path.is_dir() and _only_dat(path) is None:
         return _folder_layout(read_folder(path))
@@ -117,10 +119,9 @@ def _from_hub(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise FormatError(
             f"{name} could not be fetched from the hub.",
-            why=first_line,
+            why=first_line(error),
             fix="check the name and the network, or give a local path",
         ) from error
 
@@ -171,7 +172,9 @@ def _gguf_config(path: Path, metadata: Metadata, architecture: str, raw: Tensors
     try:
         config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
     except Exception as error:  # transformers raises whatever its parsing met
-        raise FormatError(f"{path} has metadata that is not a model's.", why=str(error)) from error
+        raise FormatError(
+            f"{path} has metadata that is not a model's.", why=first_line(error)
+        ) from error
     head_dim = metadata.get(f"{architecture}.attention.key_length")
     if isinstance(head_dim, int):  # transformers leaves it at the family's default
         config.head_dim = head_dim
@@ -181,6 +184,8 @@ def _gguf_config(path: Path, metadata: Metadata, architecture: str, raw: Tensors
             why="transformers does not take that over from a GGUF, and long texts come out wrong",
             fix="use the model's transformers folder",
         )
+    if hasattr(config, "attention_bias"):
+        config.attention_bias = any(name.endswith("attn_q.bias") for name in raw)
     config.tie_word_embeddings = "output.weight" not in raw
     return config
 
@@ -194,7 +199,7 @@ def _config(folder: Path) -> Any:
     try:
         return AutoConfig.for_model(model_type, **content)
     except Exception as error:  # transformers raises whatever its validation met
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise FormatError(
-            f"{folder / 'config.json'} is not a config that transformers knows.", why=first_line
+            f"{folder / 'config.json'} is not a config that transformers knows.",
+            why=first_line(error),
         ) from error

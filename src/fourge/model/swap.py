@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fourge.core.errors import ConfigError
-from fourge.nvfp4.gemm import Backend, Scheme, choose_backend
+from fourge.nvfp4.gemm import Backend, Scheme, choose_backend, require_fp4_shape
 from fourge.nvfp4.linear import Nvfp4Linear, ScaleGroup
 from fourge.nvfp4.matrix import require_blocks
 from fourge.nvfp4.recipe import FOURGE, Recipe
@@ -57,6 +57,8 @@ def quantize_(
     """
     if scheme not in ("w4a16", "w4a4"):
         raise ConfigError(f"There is no scheme {scheme!r}.", fix="one of: w4a16, w4a4")
+    if nvfp4_layers(model):
+        raise ConfigError("The model has NVFP4 layers already.", fix="quantise it once")
     linears = {name: m for name, m in model.named_modules() if type(m) is nn.Linear}
     chosen = [name for name in linears if not is_kept(name, keep)]
     if not chosen:
@@ -65,6 +67,9 @@ def quantize_(
         require_blocks(linears[name].weight.shape, name)
     device = next(model.parameters()).device
     used = choose_backend(backend, scheme, device)
+    if used == "fp4":
+        for name in chosen:
+            require_fp4_shape(*linears[name].weight.shape)
     layers = {
         name: Nvfp4Linear(linears[name], scheme=scheme, backend=used, recipe=recipe)
         for name in chosen

@@ -12,32 +12,37 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fourge.formats.stored import NVFP4, Stored, Tensors, derived, in_memory
-from fourge.model.build import LM_HEAD, require_finite
-from fourge.model.swap import is_kept, nvfp4_layers, scale_groups
-from fourge.nvfp4.matrix import Nvfp4Matrix, dequantize, quantize, require_blocks, tensor_scale_for
+from fourge.core.errors import ConfigError, FormatError
+from fourge.formats.stored import KINDS, NVFP4, Stored, Tensors, derived, in_memory
+from fourge.model.build import LM_HEAD, require_finite, saved_buffers
+from fourge.model.swap import KEEP_BF16, is_kept, nvfp4_layers, scale_groups
+from fourge.nvfp4.linear import Nvfp4Linear
+from fourge.nvfp4.matrix import Nvfp4Matrix, amax_of, dequantize, quantize, require_blocks
 from fourge.nvfp4.recipe import Recipe
 
 
 def live_tensors(model: nn.Module) -> dict[str, Stored]:
-    """The tensors of a model in memory: codes for NVFP4 layers, parameters for the rest."""
+    """The tensors of a model in memory: codes for NVFP4 layers, the rest as it is."""
     layers = nvfp4_layers(model)
     tensors: dict[str, Stored] = {}
-    for name, parameter in model.named_parameters():
+    for name, value in (dict(model.named_parameters()) | saved_buffers(model)).items():
         layer = layers.get(name.removesuffix(".weight"))
-        if layer is None or name.endswith(".bias"):
-            tensors[name] = in_memory(parameter.detach())
-            continue
-        nbytes = Nvfp4Matrix.nbytes_for(*parameter.shape)
-        tensors[name] = Stored(tuple(parameter.shape), NVFP4, nbytes, layer.codes)
-        if layer.scheme == "w4a4":
-            scale = layer.require_input_scale()
-            tensors[f"{name.removesuffix('.weight')}.input_scale"] = in_memory(scale)
+        if layer is not None:
+            tensors |= _live_layer(name.removesuffix(".weight"), layer)
+        elif not name.endswith(".input_scale"):
+            tensors[name] = in_memory(value.detach())
     if LM_HEAD not in tensors and "lm_head" in layers:  # tied to an embedding, but quantised
-        head = layers["lm_head"]
-        nbytes = Nvfp4Matrix.nbytes_for(*head.weight.shape)
-        tensors[LM_HEAD] = Stored(tuple(head.weight.shape), NVFP4, nbytes, head.codes)
+        tensors |= _live_layer("lm_head", layers["lm_head"])
     return tensors
+
+
+def _live_layer(name: str, layer: Nvfp4Linear) -> dict[str, Stored]:
+    shape = layer.out_features, layer.in_features
+    weight = Stored(shape, NVFP4, Nvfp4Matrix.nbytes_for(*shape), layer.codes)
+    if layer.scheme == "w4a16":
+        return {f"{name}.weight": weight}
+    scale = in_memory(layer.require_input_scale().float())
+    return {f"{name}.weight": weight, f"{name}.input_scale": scale}
 
 
 def quantized_tensors(
@@ -54,6 +59,7 @@ def quantized_tensors(
     todo = [name for name in layers if tensors[f"{name}.weight"].kind != NVFP4]
     for name in todo:
         require_blocks(tensors[f"{name}.weight"].shape, name)
+    _require_whole_groups(tensors, layers)
     for group in scale_groups(todo):
         weights = {f"{name}.weight": tensors[f"{name}.weight"] for name in group}
         memo: dict[str, Nvfp4Matrix] = {}
@@ -62,6 +68,20 @@ def quantized_tensors(
             read = partial(_from_group, name, weights, memo, recipe, single_level)
             result[name] = Stored((rows, cols), NVFP4, Nvfp4Matrix.nbytes_for(rows, cols), read)
     return result
+
+
+def _require_whole_groups(tensors: Tensors, layers: Sequence[str]) -> None:
+    """Raise where a fused group is half quantised: its members could not share a scale."""
+    for group in scale_groups(layers):
+        kinds = {name: tensors[f"{name}.weight"].kind == NVFP4 for name in group}
+        if len(set(kinds.values())) > 1:
+            done = next(name for name, is_done in kinds.items() if is_done)
+            rest = next(name for name, is_done in kinds.items() if not is_done)
+            raise FormatError(
+                f"{done} is NVFP4 already and {rest} is not.",
+                why="serving engines fuse them and need one scale for both",
+                fix=f"convert from the dense model, or --keep {rest.rpartition('.')[2]}",
+            )
 
 
 def _from_group(
@@ -75,9 +95,10 @@ def _from_group(
         dense = {each: stored.dense() for each, stored in weights.items()}
         for each, value in dense.items():
             require_finite(each, value)
-        scale = torch.ones(()) if single_level else tensor_scale_for(dense.values(), recipe=recipe)
+        largest = amax_of(dense.values())
+        one = torch.ones(()) if single_level else None
         for each, value in dense.items():
-            memo[each] = quantize(value, recipe=recipe, tensor_scale=scale)
+            memo[each] = quantize(value, recipe=recipe, tensor_scale=one, amax=largest)
     return memo.pop(name)
 
 
@@ -98,19 +119,33 @@ def _decoded(stored: Stored) -> Tensor:
     return dequantize(stored.matrix())
 
 
+def checked(tensors: Tensors) -> dict[str, Stored]:
+    """The mapping as it is, refusing values that are not finite when they are read."""
+    return {
+        name: s if s.kind == NVFP4 else Stored(s.shape, s.kind, s.nbytes, partial(_finite, name, s))
+        for name, s in tensors.items()
+    }
+
+
+def _finite(name: str, stored: Stored) -> Tensor:
+    value = stored.dense()
+    require_finite(name, value)
+    return value
+
+
 def with_dense_in(tensors: Tensors, kind: str) -> dict[str, Stored]:
     """The mapping with what is not NVFP4 in one dtype; activation scales stay float32."""
-    keep = (NVFP4, "i64", "i32", "bool")
     return {
-        name: stored if stored.kind in keep or name.endswith(".input_scale")
+        name: stored if stored.kind == NVFP4 or name.endswith(".input_scale")
         else in_dtype(name, stored, kind)
         for name, stored in tensors.items()
     }  # fmt: skip
 
 
 def in_dtype(name: str, stored: Stored, kind: str) -> Stored:
-    from fourge.formats.stored import KINDS
-
+    """The tensor cast when it is read; whole numbers and flags stay what they are."""
+    if stored.kind in ("i64", "i32", "i16", "i8", "u8", "bool"):
+        return stored
     return derived(stored, kind, partial(_cast, name, KINDS[kind]))
 
 
@@ -139,5 +174,29 @@ def linear_names(model: nn.Module) -> list[str]:
 
 
 def to_quantize(model: nn.Module, keep: Sequence[str]) -> list[str]:
-    """The linear layers that are not on the keep list."""
-    return [name for name in linear_names(model) if not is_kept(name, keep)]
+    """The linear layers that are not on the keep list.
+
+    Raises:
+        ConfigError: there is none, or a name on the list is no layer's.
+    """
+    names = linear_names(model)
+    modules = [name for name, _ in model.named_modules()]
+    unknown = [word for word in keep if word not in KEEP_BF16 and not _any_kept(modules, word)]
+    if unknown:
+        raise ConfigError(
+            f"No layer is called {unknown[0]!r}.",
+            why="a name on the keep list is a layer's, or a whole part of it between dots",
+            fix=f"for example: {', '.join(sorted({name.rpartition('.')[2] for name in names}))}",
+        )
+    chosen = [name for name in names if not is_kept(name, keep)]
+    if not chosen:
+        raise ConfigError(
+            "No linear layer is left to quantise.",
+            why=f"the model has {len(names)} of them, all on the keep list",
+            fix="shorten the keep list, or use --to safetensors",
+        )
+    return chosen
+
+
+def _any_kept(names: Sequence[str], word: str) -> bool:
+    return any(is_kept(name, [word]) for name in names)

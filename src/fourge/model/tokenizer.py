@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from fourge.core.errors import FormatError
+from fourge.core.errors import FormatError, first_line
 
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -21,7 +21,10 @@ def folder_tokenizer(folder: Path) -> Any:
     """The tokenizer of a transformers folder."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder)
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # transformers raises whatever its parsing met
+        raise FormatError(f"{folder} has no usable tokenizer.", why=first_line(error)) from error
 
 
 def gguf_tokenizer(path: Path, pre_tokenizer: str) -> Any:
@@ -32,7 +35,7 @@ def gguf_tokenizer(path: Path, pre_tokenizer: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     except Exception as error:  # transformers raises whatever its parsing met
-        raise FormatError(f"{path} has no usable tokenizer.", why=str(error)) from error
+        raise FormatError(f"{path} has no usable tokenizer.", why=first_line(error)) from error
     if pre_tokenizer == "smollm":
         tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
             [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]

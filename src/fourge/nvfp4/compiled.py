@@ -14,8 +14,6 @@ Without a compiler the plain functions run, some ten times slower, and one line 
 
 import functools
 import logging
-import os
-import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 
@@ -57,10 +55,20 @@ def _compile(stage: Callable[..., Tensor], threads: int) -> Callable[..., Tensor
     return kernel
 
 
+def has_cpp_compiler() -> bool:
+    """Whether torch finds the compiler that it would use."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        return bool(get_cpp_compiler())
+    except Exception:  # it raises what its search met, by kinds that are not public
+        return False
+
+
 @functools.cache
 def _can_compile(device: str) -> bool:
     if device == "cpu":
-        found = any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++"))
+        found = has_cpp_compiler()
         needed = "a C++ compiler (g++)"
     else:
         found = find_spec("triton") is not None

@@ -80,7 +80,8 @@ def scratch(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) ->
     key = (dtype, device)
     need = shape[0] * shape[1]
     if key not in _buffers.of or _buffers.of[key].numel() < need:
-        _buffers.of[key] = torch.empty(need, dtype=dtype, device=device)
+        with torch.inference_mode(False):  # it outlives the block that first needs it
+            _buffers.of[key] = torch.empty(need, dtype=dtype, device=device)
     return _buffers.of[key][:need].view(shape)
 
 
@@ -101,12 +102,7 @@ def scaled_mm_arguments(activation: Nvfp4Matrix, weight: Nvfp4Matrix) -> dict[st
     Raises:
         ConfigError: a dimension that the hardware cannot take.
     """
-    if weight.shape[0] % 16 or weight.shape[1] % 32:
-        raise ConfigError(
-            f"The fp4 backend needs rows in multiples of 16 and columns in multiples of 32; "
-            f"this weight is {weight.shape[0]} x {weight.shape[1]}.",
-            fix='use backend="dequant", or keep the layer in bf16',
-        )
+    require_fp4_shape(*weight.shape)
     two_level = [functional.ScalingType.BlockWise1x16, functional.ScalingType.TensorWise]
     swizzle = [functional.SwizzleType.SWIZZLE_32_4_4, functional.SwizzleType.NO_SWIZZLE]
     return {
@@ -119,6 +115,16 @@ def scaled_mm_arguments(activation: Nvfp4Matrix, weight: Nvfp4Matrix) -> dict[st
         "swizzle_a": swizzle,
         "swizzle_b": swizzle,
     }
+
+
+def require_fp4_shape(rows: int, cols: int) -> None:
+    """Raise for a weight that ``scaled_mm`` cannot take."""
+    if rows % 16 or cols % 32:
+        raise ConfigError(
+            f"The fp4 backend needs rows in multiples of 16 and columns in multiples of 32; "
+            f"this weight is {rows} x {cols}.",
+            fix='use backend="dequant", or keep the layer in bf16',
+        )
 
 
 def swizzled(block_scale_RB: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from fourge.core.errors import ConfigError
@@ -69,6 +70,11 @@ class ScaleGroup:
         versions = self.versions()
         for member, matrix in zip(self.members, matrices, strict=True):
             member.keep_codes(matrix, versions)
+            member.loaded = True
+
+    def still_loaded(self) -> bool:
+        """Whether every weight is still what its loaded codes stand for, whatever touched it."""
+        return all(member.still_loaded() for member in self.members)
 
 
 class Nvfp4Linear(nn.Linear):
@@ -90,6 +96,7 @@ class Nvfp4Linear(nn.Linear):
         self.backend: Backend = backend
         self.observed: Tensor | None = None  # largest input magnitude, while calibrating
         self.register_buffer("input_scale", None)
+        self.loaded = False  # the codes came from elsewhere, and the weight from them
         self._codes: Nvfp4Matrix | None = None
         self._codes_versions: list[object] = []
         self.train(linear.training)
@@ -98,23 +105,38 @@ class Nvfp4Linear(nn.Linear):
     def weight_version(self) -> object:
         """Differs after any write to the weight; never equal for a weight we cannot watch."""
         weight = self.weight
-        return (id(weight), weight.version) if isinstance(weight, MasterWeight) else object()
+        if type(weight) is nn.Parameter:  # put in place after us, by unpickling for one
+            weight = adopt(weight)
+        if not isinstance(weight, MasterWeight) or weight.is_inference() or weight.has_alias:
+            return object()
+        return weight.version
 
     def codes(self) -> Nvfp4Matrix:
         """The NVFP4 form of the weight as it is now."""
         versions = self.group.versions()
         if self._codes is None or versions != self._codes_versions:
-            self.keep_codes(self._fresh_codes(versions), versions)
+            with torch.inference_mode(False):  # codes outlive the block that first needs them
+                self.keep_codes(self._fresh_codes(versions), versions)
         assert self._codes is not None, "codes were just made"
         return self._codes
 
     def _fresh_codes(self, versions: list[object]) -> Nvfp4Matrix:
+        if self._codes is not None and self.loaded and self.group.still_loaded():
+            return self._codes  # moved, copied or looked at, but not written
+        self.loaded = False
         scale = self.group.tensor_scale(versions)
         place = self.group.members.index(self)
         untouched = self._codes_versions[place : place + 1] == versions[place : place + 1]
         if self._codes is not None and untouched and torch.equal(self._codes.tensor_scale, scale):
             return self._codes  # only another member was written, and the scale stayed
         return quantize(self.weight, recipe=self.group.recipe, tensor_scale=scale)
+
+    def still_loaded(self) -> bool:
+        """Whether the weight is, value for value, what the loaded codes stand for."""
+        if self._codes is None or not self.loaded:
+            return False
+        self._codes = self._codes.to(self.weight.device)
+        return torch.equal(dequantize(self._codes, dtype=self.weight.dtype), self.weight)
 
     def keep_codes(self, matrix: Nvfp4Matrix, versions: list[object]) -> None:
         """Use these codes for as long as the group's weights have these versions."""
@@ -126,18 +148,17 @@ class Nvfp4Linear(nn.Linear):
             x = x.to(torch.get_autocast_dtype(device))
         if self.observed is not None:
             self.observed = torch.maximum(self.observed, x.detach().abs().amax().float())
-        y: Tensor = _Multiply.apply(x, self.weight, self)  # type: ignore[no-untyped-call]
-        return y if self.bias is None else y + self.bias.to(y.dtype)
+        flat = x.reshape(-1, self.in_features)
+        y: Tensor = _Multiply.apply(flat, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
+        return y.view(*x.shape[:-1], self.out_features)
 
     def quantized_input(self, x: Tensor) -> Tensor:
-        """What the GEMM sees of an activation: rounded to NVFP4 under ``w4a4``, else ``x``."""
-        if self.scheme == "w4a16" or self.observed is not None:
+        """What the GEMM sees of activation rows: rounded to NVFP4 under ``w4a4``, else ``x``."""
+        if self.scheme == "w4a16" or self.observed is not None or not len(x):
             return x
-        scale = self.require_input_scale()
-        flat = x.reshape(-1, self.in_features)
-        out = torch.empty_like(flat)
-        return fake_quantize(flat, recipe=COMPRESSED_TENSORS, tensor_scale=scale, out=out).view_as(
-            x
+        scale, out = self.require_input_scale(), torch.empty_like(x).contiguous()
+        return fake_quantize(
+            x, recipe=COMPRESSED_TENSORS, tensor_scale=scale, out=out, what="activation"
         )
 
     def require_input_scale(self) -> Tensor:
@@ -154,34 +175,37 @@ class Nvfp4Linear(nn.Linear):
 
 
 class _Multiply(torch.autograd.Function):
-    """The product, with gradients that pass straight through the rounding."""
+    """The product of rows, with gradients that pass straight through the rounding."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: Nvfp4Linear) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Nvfp4Linear
+    ) -> Tensor:
         ctx.matrix, ctx.weight_dtype = layer.codes(), weight.dtype
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        bias = None if bias is None else bias.to(x.dtype)
+        if layer.backend == "fp4" and layer.observed is None and len(x):
+            scale = layer.require_input_scale()
+            activation = quantize(x, recipe=COMPRESSED_TENSORS, tensor_scale=scale)
+            ctx.save_for_backward(dequantize(activation, dtype=x.dtype))
+            y = fp4_matmul(activation, ctx.matrix, x.dtype)
+            return y if bias is None else y + bias
         seen = layer.quantized_input(x)
         ctx.save_for_backward(seen)
-        if layer.backend == "fp4" and layer.observed is None:
-            return _fp4_product(x, layer)
-        return functional.linear(seen, dense(ctx.matrix, seen.dtype))
+        return functional.linear(seen, dense(ctx.matrix, seen.dtype), bias)
 
     @staticmethod
-    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         (seen,) = ctx.saved_tensors
-        grad_x = grad_w = None
+        grad_x = grad_w = grad_b = None
         if ctx.needs_input_grad[0]:
             grad_x = grad_y @ dense(ctx.matrix, grad_y.dtype)
         if ctx.needs_input_grad[1]:
-            flat_y, flat_x = grad_y.flatten(0, -2), seen.flatten(0, -2)
-            grad_w = (flat_y.T @ flat_x).to(ctx.weight_dtype)
-        return grad_x, grad_w, None
-
-
-def _fp4_product(x: Tensor, layer: Nvfp4Linear) -> Tensor:
-    flat = x.reshape(-1, layer.in_features)
-    scale = layer.require_input_scale()
-    activation = quantize(flat, recipe=COMPRESSED_TENSORS, tensor_scale=scale)
-    return fp4_matmul(activation, layer.codes(), x.dtype).view(*x.shape[:-1], -1)
+            grad_w = (grad_y.T @ seen).to(ctx.weight_dtype)
+        if ctx.needs_input_grad[2]:
+            grad_b = grad_y.sum(0).to(ctx.bias_dtype)
+        return grad_x, grad_w, grad_b, None
 
 
 @contextmanager

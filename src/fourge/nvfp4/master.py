@@ -9,26 +9,44 @@ version is ours: torch's counter, plus one for
 * each touch of ``.data``, because a write may follow;
 * each ``step()`` of any ``torch.optim.Optimizer`` that holds the weight.
 
+A tensor got from ``.data`` shares memory and has a counter of its own: while one is alive
+(``has_alias``) no version can be trusted, and what is derived must be derived anew each time.
+What remains is whoever calls a kernel directly, on the parameter, outside of an optimizer: they
+call ``written_()``.
+
 It is a ``Parameter`` in every other respect. ``adopt`` turns a parameter into one in place, so
 that ties, optimizers and hooks that already hold it keep holding it.
 """
 
+import itertools
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
+_serials = itertools.count()  # never reused, unlike an id
+
 
 class MasterWeight(nn.Parameter):
     """A parameter with a version of its own."""
 
     _writes: int
+    _serial: int
 
     @property
-    def version(self) -> tuple[int, int]:
-        """Equal twice only if no write that we can know of came between."""
-        return self.__dict__.get("_writes", 0), self._version
+    def version(self) -> tuple[int, int, int]:
+        """Equal twice only if it is the same weight, and no write came between."""
+        if "_serial" not in self.__dict__:
+            self._serial = next(_serials)
+        return self._serial, self.__dict__.get("_writes", 0), self._version
+
+    @property
+    def has_alias(self) -> bool:
+        """Whether another tensor can write this memory without our knowing."""
+        storage = self.untyped_storage()
+        # Ours and the handle just made; more is somebody else's.
+        return torch._C._storage_Use_Count(storage._cdata) > 2
 
     def written_(self) -> None:
         """Say that the weight was written in a way that torch does not count."""
@@ -54,6 +72,7 @@ def adopt(parameter: Tensor) -> MasterWeight:
     return parameter
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:

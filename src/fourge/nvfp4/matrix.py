@@ -16,7 +16,7 @@ Shapes: R rows, C columns, B = C / 16 blocks per row, N = R * B blocks of K = 16
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -48,6 +48,14 @@ class Nvfp4Matrix:
                 why=f"{BLOCK} values, 8 bytes, share one scale",
             )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # torch cannot pickle the storage of an E4M3 tensor; its bytes it can.
+        return _from_bytes, (
+            self.packed_RC,
+            self.block_scale_RB.view(torch.uint8),
+            self.tensor_scale,
+        )
+
     @property
     def shape(self) -> tuple[int, int]:
         return self.packed_RC.shape[0], self.packed_RC.shape[1] * 2
@@ -57,6 +65,13 @@ class Nvfp4Matrix:
         """Exact size of a matrix of this shape. The planner and the allocator both ask here."""
         return rows * cols // 2 + rows * cols // BLOCK + 4
 
+    def to(self, device: torch.device) -> Self:
+        """The same matrix on a device; itself if it is there."""
+        if self.packed_RC.device == device:
+            return self
+        parts = (self.packed_RC, self.block_scale_RB, self.tensor_scale)
+        return type(self)(*(part.to(device) for part in parts))
+
     def rows(self, index: Tensor) -> Self:
         """These rows, in this order; the tensor scale is kept."""
         scale_bytes = self.block_scale_RB.view(torch.uint8)[index]
@@ -65,23 +80,29 @@ class Nvfp4Matrix:
         )
 
 
+def _from_bytes(packed_RC: Tensor, scale_bytes_RB: Tensor, tensor_scale: Tensor) -> Nvfp4Matrix:
+    return Nvfp4Matrix(packed_RC, scale_bytes_RB.view(torch.float8_e4m3fn), tensor_scale)
+
+
 def quantize(
     weight_RC: Tensor,
     *,
     recipe: Recipe = FOURGE,
     tensor_scale: Tensor | None = None,
+    amax: Tensor | None = None,
     kernel: Kernel = "compiled",
 ) -> Nvfp4Matrix:
     """Quantise a weight, rounding to nearest with ties to the even code.
 
-    ``tensor_scale`` is that of the weight's group (see ``tensor_scale_for``), or its own.
+    The tensor scale is the weight's own; or that of its group, from the largest magnitude
+    ``amax`` of them all; or ``tensor_scale`` as given.
 
     Raises:
         FormatError: the columns do not divide into blocks of 16, or a value is not finite.
     """
     run = runner(kernel)
     value_NK, amax_N = as_blocks(weight_RC, run)
-    scale = _scale_or(tensor_scale, amax_N, recipe)
+    scale = _scale(recipe, tensor_scale, amax_N if amax is None else amax)
     encode = run(_encoder(recipe))
     packed_NH = torch.empty(len(value_NK), BLOCK // 2, dtype=torch.uint8, device=scale.device)
     block_scale_N = torch.empty(len(value_NK), dtype=torch.float8_e4m3fn, device=scale.device)
@@ -89,7 +110,7 @@ def quantize(
         chosen_N = recipe.block_scale(run, value_NK[part], amax_N[part], scale)
         packed_NH[part] = run(blocks.pack)(encode(value_NK[part], chosen_N, scale))
         block_scale_N[part] = chosen_N.to(torch.float8_e4m3fn)
-    return from_blocks(weight_RC, packed_NH, block_scale_N, scale)
+    return from_blocks(weight_RC, packed_NH, block_scale_N, recipe.multiplier(scale))
 
 
 def dequantize(
@@ -123,6 +144,7 @@ def fake_quantize(
     tensor_scale: Tensor | None = None,
     out: Tensor | None = None,
     kernel: Kernel = "compiled",
+    what: str = "weight",
 ) -> Tensor:
     """``dequantize(quantize(weight))`` without the codes in between: the same bits, one pass less.
 
@@ -130,22 +152,27 @@ def fake_quantize(
         FormatError: as ``quantize``.
     """
     run = runner(kernel)
-    value_NK, amax_N = as_blocks(weight_RC, run)
-    scale = _scale_or(tensor_scale, amax_N, recipe)
+    value_NK, amax_N = as_blocks(weight_RC, run, what)
+    scale = _scale(recipe, tensor_scale, amax_N)
+    multiplier = recipe.multiplier(scale)
     write_ = run(_faker(recipe))
     if out is None:
         out = torch.empty(weight_RC.shape, dtype=torch.float32, device=scale.device)
     out_NK = out.view(-1, BLOCK)
     for part in chunks(len(value_NK)):
         chosen_N = recipe.block_scale(run, value_NK[part], amax_N[part], scale)
-        write_(value_NK[part], chosen_N, scale, out_NK[part])
+        write_(value_NK[part], chosen_N, scale, multiplier, out_NK[part])
     return out
 
 
 def tensor_scale_for(weights: Iterable[Tensor], *, recipe: Recipe = FOURGE) -> Tensor:
     """The one tensor scale of weights that a serving engine fuses (q/k/v; gate/up)."""
-    amax = torch.stack([weight.detach().abs().amax().float() for weight in weights]).amax()
-    return _scale_or(None, amax, recipe)
+    return recipe.multiplier(_scale(recipe, None, amax_of(weights)))
+
+
+def amax_of(weights: Iterable[Tensor]) -> Tensor:
+    """The largest magnitude of several weights, as float32."""
+    return torch.stack([weight.detach().abs().amax().float() for weight in weights]).amax()
 
 
 def runner(kernel: Kernel) -> Run:
@@ -156,7 +183,7 @@ def chunks(count: int) -> Iterable[slice]:
     return (slice(start, start + CHUNK) for start in range(0, count, CHUNK))
 
 
-def as_blocks(weight_RC: Tensor, run: Run) -> tuple[Tensor, Tensor]:
+def as_blocks(weight_RC: Tensor, run: Run, what: str = "weight") -> tuple[Tensor, Tensor]:
     """The weight as N x 16 blocks, and the largest magnitude of each.
 
     Raises:
@@ -167,9 +194,9 @@ def as_blocks(weight_RC: Tensor, run: Run) -> tuple[Tensor, Tensor]:
     amax_N = run(blocks.block_amax)(value_NK)
     if not torch.isfinite(amax_N.amax()):  # a NaN anywhere makes the maximum NaN
         raise FormatError(
-            "The weight has a value that is not finite.",
+            f"The {what} has a value that is not finite.",
             why="a NaN or an infinity has no scale",
-            fix="train or convert again from a checkpoint whose weights are finite",
+            fix="go back to a checkpoint whose weights are finite",
         )
     return value_NK, amax_N
 
@@ -191,11 +218,12 @@ def from_blocks(like_RC: Tensor, packed_NH: Tensor, scale_N: Tensor, scale: Tens
     return Nvfp4Matrix(packed_NH.view(rows, cols // 2), scale_N.view(rows, cols // BLOCK), scale)
 
 
-def _scale_or(given: Tensor | None, amax: Tensor, recipe: Recipe) -> Tensor:
-    if given is not None:
-        return given
+def _scale(recipe: Recipe, tensor_scale: Tensor | None, amax: Tensor) -> Tensor:
+    """The recipe's own scale: for a given multiplier, or for the largest magnitude."""
+    if tensor_scale is not None:
+        return recipe.multiplier(tensor_scale)
     largest = amax.amax().float()
-    return torch.where(largest > 0, recipe.tensor_scale(largest), 1.0)
+    return torch.where(largest > 0, recipe.scale(largest), 1.0)
 
 
 def _unit(block_scale_N: Tensor, tensor_scale: Tensor) -> Tensor:
@@ -214,10 +242,12 @@ def _encoder(recipe: Recipe) -> Callable[..., Tensor]:
 
 @functools.cache
 def _faker(recipe: Recipe) -> Callable[..., Tensor]:
-    def fake(value_NK: Tensor, block_scale_N: Tensor, scale: Tensor, out_NK: Tensor) -> Tensor:
+    def fake(
+        value_NK: Tensor, block_scale_N: Tensor, scale: Tensor, multiplier: Tensor, out_NK: Tensor
+    ) -> Tensor:
         ratio_NK = recipe.ratio(value_NK, block_scale_N, scale)
         level_NK = blocks.nearest_level(ratio_NK.abs().clamp(max=blocks.E2M1_MAX))
-        unit_N1 = (block_scale_N * scale).unsqueeze(-1)
+        unit_N1 = (block_scale_N * multiplier).unsqueeze(-1)
         return out_NK.copy_(torch.copysign(level_NK * unit_N1, ratio_NK))
 
     return fake

@@ -22,9 +22,12 @@ and the code is that of ``x * (1 / (block_scale * tensor_scale))``. On top of it
 
 The other recipes are what other tools do, bit for bit, for whoever wants their bytes.
 
-``tensor_scale(amax)``              float32, 0-d, from the largest magnitude (nonzero, finite)
-``block_scale(run, value, amax, s)``  float32 that E4M3 holds exactly; ``run`` compiles a stage
-``ratio(value, block_scale, s)``    what is rounded to a level
+A recipe works with the scale that its tool computes, called ``scale`` below: the multiplier, or
+its reciprocal where ``divides`` is true. Going through the other would round once more.
+
+``scale(amax)``                     float32, 0-d, from the largest magnitude (positive, finite)
+``block_scale(run, value, amax, scale)``  float32 that E4M3 holds exactly; ``run`` compiles a stage
+``ratio(value, block_scale, scale)``  what is rounded to a level
 
 Shapes: N blocks of K = 16 values.
 """
@@ -52,12 +55,17 @@ def reference(stage: Stage) -> Stage:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One tool's way to choose scales. Values are compared by name."""
+    """One tool's way to choose scales."""
 
     name: str
-    tensor_scale: Callable[[Tensor], Tensor]
+    scale: Callable[[Tensor], Tensor]
     block_scale: Callable[[Run, Tensor, Tensor, Tensor], Tensor]
     ratio: Callable[[Tensor, Tensor, Tensor], Tensor]
+    divides: bool = False
+
+    def multiplier(self, scale: Tensor) -> Tensor:
+        """The recipe's scale as one that multiplies, and the reverse."""
+        return 1.0 / scale if self.divides else scale
 
 
 def power_of_two_at_least(value: Tensor) -> Tensor:
@@ -70,16 +78,21 @@ def power_of_two_at_least(value: Tensor) -> Tensor:
 # --- Transformer Engine, and ours on top of it -------------------------------------------------
 
 
-def _te_tensor_scale(amax: Tensor) -> Tensor:
-    return 1.0 / (E2M1_MAX * E4M3_MAX / amax).clamp(max=_FLOAT_MAX)
+def _te_divisor(amax: Tensor) -> Tensor:
+    # Tensor by tensor: torch divides a number by a tensor as reciprocal times number.
+    return (torch.full_like(amax, E2M1_MAX * E4M3_MAX) / amax).clamp(max=_FLOAT_MAX)
 
 
-def _te_scale(amax_N: Tensor, tensor_scale: Tensor) -> Tensor:
-    return round_e4m3((amax_N.float() * (1.0 / tensor_scale * _SIXTH)).clamp(max=E4M3_MAX))
+def _te_scale(amax_N: Tensor, divisor: Tensor) -> Tensor:
+    return round_e4m3((amax_N.float() * (divisor * _SIXTH)).clamp(max=E4M3_MAX))
 
 
-def _te_block_scale(run: Run, value_NK: Tensor, amax_N: Tensor, tensor_scale: Tensor) -> Tensor:
-    return run(_te_scale)(amax_N, tensor_scale)
+def _te_block_scale(run: Run, value_NK: Tensor, amax_N: Tensor, divisor: Tensor) -> Tensor:
+    return run(_te_scale)(amax_N, divisor)
+
+
+def _te_ratio(value_NK: Tensor, block_scale_N: Tensor, divisor: Tensor) -> Tensor:
+    return _times_inverse(value_NK, block_scale_N, 1.0 / divisor)
 
 
 def _times_inverse(value_NK: Tensor, block_scale_N: Tensor, tensor_scale: Tensor) -> Tensor:
@@ -148,26 +161,28 @@ def _torchao_ratio(value_NK: Tensor, block_scale_N: Tensor, tensor_scale: Tensor
     return value_NK.float() * (1.0 / tensor_scale / block_scale_N).unsqueeze(-1)
 
 
-def _divisor_reciprocal(amax: Tensor) -> Tensor:
-    return 1.0 / (amax.reciprocal() * (E2M1_MAX * E4M3_MAX))
+def _ct_divisor(amax: Tensor) -> Tensor:
+    return E2M1_MAX * E4M3_MAX / amax  # a number by a tensor: two roundings, as there
 
 
-def _ct_block_scale(run: Run, value_NK: Tensor, amax_N: Tensor, s: Tensor) -> Tensor:
+def _ct_block_scale(run: Run, value_NK: Tensor, amax_N: Tensor, divisor: Tensor) -> Tensor:
     # The division happens in the dtype of the data (in bf16 it rounds), as it does there.
-    scaled_N = (1.0 / s) * (amax_N / E2M1_MAX).float()
+    scaled_N = divisor * (amax_N / E2M1_MAX).float()
     scale_N = round_e4m3(scaled_N.clamp(max=E4M3_MAX))
     return torch.where(scale_N == 0, 0.125, scale_N)
 
 
-def _ct_ratio(value_NK: Tensor, block_scale_N: Tensor, tensor_scale: Tensor) -> Tensor:
-    return value_NK.float() / (block_scale_N / (1.0 / tensor_scale)).unsqueeze(-1)
+def _ct_ratio(value_NK: Tensor, block_scale_N: Tensor, divisor: Tensor) -> Tensor:
+    return value_NK.float() / (block_scale_N / divisor).unsqueeze(-1)
 
 
 FOURGE = Recipe("fourge", _fourge_tensor_scale, _four_over_six, _times_inverse)
-TE = Recipe("te", _te_tensor_scale, _te_block_scale, _times_inverse)
+TE = Recipe("te", _te_divisor, _te_block_scale, _te_ratio, divides=True)
 MODELOPT = Recipe("modelopt", _amax_over_2688, _modelopt_block_scale, _over_product)
 TORCHAO = Recipe("torchao", _amax_over_2688, _torchao_block_scale, _torchao_ratio)
-COMPRESSED_TENSORS = Recipe("compressed-tensors", _divisor_reciprocal, _ct_block_scale, _ct_ratio)
+COMPRESSED_TENSORS = Recipe(
+    "compressed-tensors", _ct_divisor, _ct_block_scale, _ct_ratio, divides=True
+)
 RECIPES = {r.name: r for r in (FOURGE, TE, MODELOPT, TORCHAO, COMPRESSED_TENSORS)}
 
 
