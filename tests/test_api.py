@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fourge import api
-from fourge.core.errors import CheckError, ConfigError, FormatError
+from fourge.core.errors import CheckError, ConfigError, FormatError, OutputError
 from fourge.formats.stored import NVFP4
 from fourge.model.export import TARGETS
 from fourge.model.source import open_source
@@ -88,8 +88,8 @@ def test_values_that_are_not_finite_are_written_nowhere(
     tensors["model.norm.weight"][3] = float("nan")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(FormatError, match=r"model\.norm\.weight has a value that is not finite"):
-        api.convert(folder, tmp_path / "out", target)
-    assert not (tmp_path / "out").exists()
+        api.convert(folder, tmp_path / ("out.gguf" if target == "gguf" else "out"), target)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad"]
 
 
 def test_the_single_level_dat_has_no_place_for_activation_scales(
@@ -133,6 +133,37 @@ def test_the_input_cannot_be_the_output(tiny_folder: Folder, tmp_path: Path) -> 
         with pytest.raises(ConfigError, match="never modified"):
             api.convert(tmp_path / "out", out, "modelopt", overwrite=True)
     assert (tmp_path / "out" / "model.dat").exists()
+
+
+def test_a_trained_model_is_saved_with_the_tokenizer_of_its_origin(
+    tiny_folder: Folder, tmp_path: Path
+) -> None:
+    model = api.load_model(open_source(tiny_folder("qwen3")), dtype=torch.bfloat16)
+    api.quantize_(model)
+    api.save(model, tmp_path / "out", like=tiny_folder("qwen3"))
+    again = api.load_model(open_source(tmp_path / "out"), dtype=torch.bfloat16)
+    tokens = torch.arange(9).unsqueeze(0)
+    with torch.no_grad():
+        assert torch.equal(again(tokens).logits, model(tokens).logits)
+    with pytest.raises(OutputError, match="exists"):
+        api.save(model, tmp_path / "out", like=tiny_folder("qwen3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("model", "gguf"), ("m.dat", "dat2"), ("m.gguf", "dat")]
+)
+def test_a_name_that_says_something_else_is_refused(
+    tiny_folder: Folder, tmp_path: Path, name: str, target: str
+) -> None:
+    with pytest.raises(ConfigError, match="call it") as caught:
+        api.convert(tiny_folder("llama"), tmp_path / name, target)
+    assert caught.value.fix.startswith("call it")
+
+
+def test_an_nvfp4_layer_cannot_be_kept_in_bf16(tiny_folder: Folder, tmp_path: Path) -> None:
+    api.convert(tiny_folder("llama"), tmp_path / "out", "modelopt")
+    with pytest.raises(ConfigError, match="NVFP4 already"):
+        api.convert(tmp_path / "out", tmp_path / "two", "dat2", keep=["lm_head", "down_proj"])
 
 
 def test_asking_needs_a_chat_template(tiny_folder: Folder, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from fourge.model.export import (
     export,
     outgoing_from_model,
     outgoing_from_source,
+    require_name,
     require_target,
 )
 from fourge.model.inspect import Inspection, inspect
@@ -28,7 +30,7 @@ from fourge.nvfp4.recipe import FOURGE, Recipe
 
 __all__ = [
     "Checked", "Converted", "Inspection", "ask", "check_export", "convert", "inspect",
-    "load_model", "open_source", "quantize_",
+    "load_model", "open_source", "quantize_", "save",
 ]  # fmt: skip
 
 
@@ -66,6 +68,7 @@ def convert(
         FormatError, ConfigError, OutputError: as the user's mistakes are.
     """
     require_target(target)
+    require_name(out, target)
     source = open_source(model)
     if out.resolve() in (source.path.resolve(), *source.path.resolve().parents):
         raise ConfigError(
@@ -126,6 +129,26 @@ def _calibrated_outgoing(
         layer.scheme = "w4a4"
     calibrate_(model, source, texts)
     return outgoing_from_model(model, target, source.write_tokenizer, source.path.stem)
+
+
+def save(
+    model: Any,
+    out: Path,
+    target: str = "compressed-tensors",
+    *,
+    like: str | Path,
+    overwrite: bool = False,
+) -> None:
+    """Write a model in memory, with the codes that its last forward used.
+
+    Tokenizer, chat template and generation config are those of ``like``, its origin.
+
+    Raises:
+        OutputError, FormatError: it cannot be written there, or in that format.
+    """
+    source = open_source(like)
+    outgoing = outgoing_from_model(model, target, source.write_tokenizer, source.path.stem)
+    export(outgoing, out, target, overwrite=overwrite)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,9 @@
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -63,6 +67,29 @@ def test_wrong_words_leave_with_two_and_no_traceback() -> None:
         assert done.stderr.strip()
 
 
+def test_a_reader_that_leaves_is_no_failure(tiny_folder: Callable[..., Path]) -> None:
+    command = f"{sys.executable} -m fourge inspect {tiny_folder('qwen3')} --all | head -1"
+    script = f"set -o pipefail; {command}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("weight")
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_conversion_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "fourge", "convert", "smollm2-135m", str(tmp_path / "out"),
+               "--to", "safetensors"]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    while process.poll() is None and not any(tmp_path.iterdir()):
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else 143), text
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_version_is_printed() -> None:
     assert run("--version").stdout.strip() == "fourge, version 0.1.0"
 
@@ -70,7 +97,7 @@ def test_the_version_is_printed() -> None:
 @pytest.mark.parametrize(
     ("error", "status"),
     [(FormatError("bad"), 2), (CheckError("no"), 1), (KeyboardInterrupt(), 130),
-     (click.Abort(), 130), (BrokenPipeError(), 0)],
+     (click.Abort(), 130), (BrokenPipeError(), 0), (OSError(28, "full"), 2)],
 )  # fmt: skip
 def test_each_ending_has_its_status(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int
@@ -79,7 +106,7 @@ def test_each_ending_has_its_status(
         raise error
 
     monkeypatch.setattr(module.fourge, "main", fail)
-    monkeypatch.setattr(sys.stderr, "close", lambda: None)
+    monkeypatch.setattr(os, "dup2", lambda one, two: None)
     with pytest.raises(SystemExit) as caught:
         module.main()
     assert caught.value.code == status

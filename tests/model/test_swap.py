@@ -76,6 +76,8 @@ def test_a_name_is_kept_by_whole_parts_only() -> None:
     assert is_kept("model.layers.3.mlp.up_proj", ["up_proj"])
     assert is_kept("lm_head", ["lm_head"])
     assert is_kept("model.layers.3.mlp.up_proj", ["model.layers.3.mlp.up_proj"])
+    assert is_kept("model.layers.1.mlp.up_proj", ["model.layers.1"])
+    assert is_kept("model.layers.1.mlp.up_proj", ["layers.1."])
     assert not is_kept("model.layers.13.mlp.up_proj", ["layers.1", "up"])
 
 

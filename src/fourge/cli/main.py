@@ -3,6 +3,8 @@
 Exit status: 0 ok, 1 a check failed, 2 wrong input, 130 interrupted.
 """
 
+import errno
+import os
 import signal
 import sys
 from importlib import import_module
@@ -13,7 +15,7 @@ from fourge import __version__
 from fourge.core.errors import FourgeError
 
 VERBS = {
-    "demo": "The whole job on the embedded model, in a minute.",
+    "demo": "The whole job on the embedded model.",
     "convert": "Write a model in another format.",
     "inspect": "Say what a file holds.",
     "doctor": "Say what this machine can do.",
@@ -70,6 +72,12 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("fourge: interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has left; there is nobody to tell
+    except BrokenPipeError:  # the reader of our output has left; there is nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(0)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        click.echo("fourge: the output could not be written: the disk is full.", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(2)

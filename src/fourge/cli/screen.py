@@ -15,7 +15,15 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-out = Console(highlight=False, soft_wrap=False)
+
+class _Pipe(Console):
+    """Rich leaves with 1 when its reader has gone; that is no failed check."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+out = _Pipe(highlight=False, soft_wrap=False)
 err = Console(stderr=True, highlight=False)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")

@@ -85,7 +85,8 @@ def write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        # numpy says a full disk in words, without a number.
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or "free space" in str(error):
             raise OutputError(
                 f"{path} could not be written: the disk is full.",
                 why="nothing was left behind under that name",

@@ -17,6 +17,7 @@ Tensors stream through one at a time; what is written appears under its name onl
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,13 @@ from fourge.formats.folder import SHARD_BYTES, read_json, write_folder, write_js
 from fourge.formats.gguf_names import from_transformers
 from fourge.formats.gguf_write import write_gguf
 from fourge.formats.layout import COMPRESSED_TENSORS, MODELOPT, Layout, announced, parts
-from fourge.formats.stored import NVFP4, Tensors
+from fourge.formats.stored import KINDS, NVFP4, Stored, Tensors
 from fourge.formats.torchsharp_dat import write_dat
 from fourge.model import quant_config
 from fourge.model.build import EMBEDDING, LM_HEAD, empty_model, matched, untied, untied_config
 from fourge.model.gguf_metadata import gguf_architecture, metadata_of
 from fourge.model.source import Source
-from fourge.model.swap import KEEP_BF16
+from fourge.model.swap import KEEP_BF16, is_kept
 from fourge.model.tensors import (
     checked,
     dense_tensors,
@@ -48,6 +49,7 @@ from fourge.model.tensors import (
     with_dense_in,
 )
 from fourge.nvfp4.gemm import Scheme
+from fourge.nvfp4.matrix import Nvfp4Matrix
 from fourge.nvfp4.recipe import FOURGE, Recipe
 
 FOLDER_LAYOUTS = {"compressed-tensors": COMPRESSED_TENSORS, "modelopt": MODELOPT}
@@ -76,7 +78,8 @@ class Outgoing:
 
     @property
     def nbytes(self) -> int:
-        return sum(stored.nbytes for stored in self.tensors.values())
+        """What the tensors take when written; quantised kinds are decoded to float32."""
+        return sum(_written_nbytes(stored) for stored in self.tensors.values())
 
 
 def outgoing_from_source(
@@ -98,6 +101,7 @@ def outgoing_from_source(
     tensors, config = matched(model, source.tensors), source.config
     if target not in DENSE_TARGETS:
         layers = to_quantize(model, keep)
+        _refuse_unkeepable(tensors, linear_names(model), keep)
         if "lm_head" in layers and LM_HEAD not in tensors:
             # A tied head that is to be quantised parts from the embedding, which is not.
             tensors[LM_HEAD] = tensors[EMBEDDING]
@@ -147,6 +151,7 @@ def export(
         FormatError: the target cannot hold the model.
     """
     require_target(target)
+    require_name(out, target)
     refuse_existing(out, overwrite=overwrite)
     _require_ours(out)
     _require_space(out, outgoing.nbytes)
@@ -164,9 +169,35 @@ def export(
         outgoing.write_tokenizer(folder)
 
 
+def _written_nbytes(stored: Stored) -> int:
+    if stored.kind == NVFP4:
+        return Nvfp4Matrix.nbytes_for(*stored.shape)
+    return prod(stored.shape) * (KINDS[stored.kind].itemsize if stored.kind in KINDS else 4)
+
+
+def require_name(out: Path, target: str) -> None:
+    """Raise for a name that says something else than what would be written there."""
+    if target == "gguf" and out.suffix != ".gguf":
+        raise ConfigError(f"A GGUF is one file; {out} has no .gguf.", fix=f"call it {out}.gguf")
+    if target != "gguf" and out.suffix in (".gguf", ".dat", ".safetensors"):
+        raise ConfigError(
+            f"{target} is a folder; {out} looks like a file.", fix=f"call it {out.with_suffix('')}"
+        )
+
+
 def require_target(target: str) -> None:
     if target not in TARGETS:
         raise ConfigError(f"There is no target {target!r}.", fix=f"one of: {', '.join(TARGETS)}")
+
+
+def _refuse_unkeepable(tensors: Tensors, names: Sequence[str], keep: Sequence[str]) -> None:
+    asked = [word for word in keep if word not in KEEP_BF16]
+    for name in names:
+        if is_kept(name, asked) and _kind(tensors, name) == NVFP4:
+            raise ConfigError(
+                f"{name} is NVFP4 already and cannot be kept in bf16.",
+                fix="drop it from the keep list, or convert from the dense model",
+            )
 
 
 def _kind(tensors: Tensors, layer: str) -> str | None:

@@ -14,6 +14,7 @@ Opening reads headers only. Tensor names are transformers'.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,10 @@ def open_source(model: str | Path) -> Source:
         )
     if re.fullmatch(r"[\w.-]+/[\w.-]+", str(model)) and not path.parent.is_dir():
         return _open_folder(_from_hub(str(model)))
+    near = get_close_matches(str(model).lower(), [EMBEDDED], cutoff=0.7)
     raise FormatError(
         f"{path} does not exist.",
+        why=f"did you mean {EMBEDDED}?" if near else "",
         fix=f"give a folder, a .gguf, a .dat, a hub id (owner/name) or {EMBEDDED}",
     )
 
@@ -128,8 +131,8 @@ def _from_hub(name: str) -> Path:
 
 def _open_folder(path: Path) -> Source:
     config = _config(path)
-    require_tokenizer(path)
     kind, tensors = _folder_layout(read_folder(path))
+    require_tokenizer(path)
     read, write = partial(folder_tokenizer, path), partial(copy_tokenizer, path)
     return Source(path, kind, config, tensors, read, write)
 

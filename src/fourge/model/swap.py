@@ -86,9 +86,8 @@ def quantize_(
 
 
 def is_kept(name: str, keep: Iterable[str]) -> bool:
-    """Whether a layer is on the list, by its whole name or by a part between dots."""
-    parts = set(name.split("."))
-    return any(word == name or word in parts for word in keep)
+    """Whether a layer is on the list, by its whole name or by whole parts of it between dots."""
+    return any(f".{word.strip('.')}." in f".{name}." for word in keep)
 
 
 def scale_groups(names: Iterable[str]) -> Iterator[tuple[str, ...]]:

@@ -209,7 +209,7 @@ def require_blocks(shape: Iterable[int], name: str = "this weight") -> None:
             f"NVFP4 needs a matrix with a multiple of {BLOCK} columns; "
             f"{name} is {' x '.join(map(str, dims)) or 'a scalar'}.",
             why=f"{BLOCK} neighbouring values of a row share one scale",
-            fix="list the layer under model.keep_bf16 (--keep)",
+            fix="put the layer on the keep list (keep=[...], --keep NAME)",
         )
 
 
