@@ -105,13 +105,23 @@ def _fourge_tensor_scale(amax: Tensor) -> Tensor:
     return power_of_two_at_least(amax / (E2M1_MAX * 256.0))
 
 
-def _candidates(amax_N: Tensor, tensor_scale: Tensor) -> Tensor:
-    """Per block: the scale that maps its maximum to 6, that to 4, and the inverse of each unit."""
-    scaled_N = amax_N.float() * (1.0 / tensor_scale * _SIXTH)
-    six_N = round_e4m3(scaled_N.clamp(max=E4M3_MAX)).clamp(min=E4M3_TINY)
-    four_N = round_e4m3((scaled_N * 1.5).clamp(max=E4M3_MAX)).clamp(min=E4M3_TINY)
-    by_six_N, by_four_N = 1.0 / (six_N * tensor_scale), 1.0 / (four_N * tensor_scale)
-    return torch.stack([six_N, four_N, by_six_N, by_four_N], dim=-1)
+def _candidate(amax_N: Tensor, tensor_scale: Tensor, factor: float) -> Tensor:
+    scaled_N = amax_N.float() * (1.0 / tensor_scale * _SIXTH) * factor
+    return round_e4m3(scaled_N.clamp(max=E4M3_MAX)).clamp(min=E4M3_TINY)
+
+
+def _six(amax_N: Tensor, tensor_scale: Tensor) -> Tensor:
+    """The block scale that maps the block's maximum to 6."""
+    return _candidate(amax_N, tensor_scale, 1.0)
+
+
+def _four(amax_N: Tensor, tensor_scale: Tensor) -> Tensor:
+    """The block scale that maps the block's maximum to 4."""
+    return _candidate(amax_N, tensor_scale, 1.5)
+
+
+def _inverse(block_scale_N: Tensor, tensor_scale: Tensor) -> Tensor:
+    return 1.0 / (block_scale_N * tensor_scale)
 
 
 def _squared_error(value_NK: Tensor, inverse_N: Tensor) -> Tensor:
@@ -125,16 +135,21 @@ def _squared_error(value_NK: Tensor, inverse_N: Tensor) -> Tensor:
     return torch.round(error_NK * error_NK * 65536.0).sum(dim=-1)
 
 
-def _choose(value_NK: Tensor, candidates_N4: Tensor) -> Tensor:
-    six_N, four_N, by_six_N, by_four_N = candidates_N4.unbind(dim=-1)
+def _choose(
+    value_NK: Tensor, six_N: Tensor, four_N: Tensor, by_six_N: Tensor, by_four_N: Tensor
+) -> Tensor:
     six_error_N = _squared_error(value_NK, by_six_N) * (six_N * six_N)
     four_error_N = _squared_error(value_NK, by_four_N) * (four_N * four_N)
     return torch.where(four_error_N < six_error_N, four_N, six_N)
 
 
 def _four_over_six(run: Run, value_NK: Tensor, amax_N: Tensor, tensor_scale: Tensor) -> Tensor:
-    # Two stages, not one expression: a compiler would redo the E4M3 rounding for every element.
-    return run(_choose)(value_NK, run(_candidates)(amax_N, tensor_scale))
+    # Stages, not one expression: a compiler would redo the E4M3 rounding for every element. One
+    # stage for all four of these stores them interleaved, and is slower (28.9 ms against 18.7).
+    six_N, four_N = run(_six)(amax_N, tensor_scale), run(_four)(amax_N, tensor_scale)
+    by_six_N = run(_inverse)(six_N, tensor_scale)
+    by_four_N = run(_inverse)(four_N, tensor_scale)
+    return run(_choose)(value_NK, six_N, four_N, by_six_N, by_four_N)
 
 
 # --- other tools -------------------------------------------------------------------------------
