@@ -673,7 +673,7 @@ def test_a_config_that_is_no_models_is_refused(tmp_path: Path, content: object) 
 @pytest.mark.parametrize("weights", [SINGLE, "model.dat"])
 def test_a_model_without_a_tokenizer_is_refused(tmp_path: Path, weights: str) -> None:
     folder = folder_with(tmp_path / "m", config_json=CONFIG)
-    (folder / weights).write_bytes(bytes(8))
+    (folder / weights).write_bytes((2).to_bytes(8, "little") + b"{}")
     said = folder_refusal(folder, open_source)
     assert_says(said, f"{folder} has no tokenizer", "tokenizer.json", "copy the tokenizer")
 
