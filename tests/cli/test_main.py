@@ -75,13 +75,18 @@ def test_a_reader_that_leaves_is_no_failure(tiny_folder: Callable[..., Path]) ->
     assert done.stdout.startswith("weight")
 
 
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.model
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_conversion_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "fourge", "convert", "smollm2-135m", str(tmp_path / "out"),
                "--to", "safetensors"]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    # A shell starts background jobs with Ctrl-C ignored, and a child inherits that.
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=_heed_interrupts)
     while process.poll() is None and not any(tmp_path.iterdir()):
         time.sleep(0.05)
     process.send_signal(number)
