@@ -63,6 +63,7 @@ def test_settings_that_would_change_nothing_are_refused(
         (folder, {"target": "modelopt", "calibration": tmp_path / "texts.txt"}),
         (tmp_path / "nvfp4", {"target": "dat2", "recipe": RECIPES["te"]}),
         (folder, {"target": "modelopt", "keep": ["lmhead"]}),
+        (folder, {"target": "modelopt", "keep": ["lmhead"], "scheme": "w4a4"}),
         (folder, {"target": "modelopt", "keep": ["self_attn", "mlp", "lm_head"]}),
     ):
         with pytest.raises(ConfigError):
@@ -129,6 +130,8 @@ def test_a_model_that_differs_from_its_export_is_told(
 
 def test_the_input_cannot_be_the_output(tiny_folder: Folder, tmp_path: Path) -> None:
     api.convert(tiny_folder("qwen3"), tmp_path / "out", "dat2")
+    with pytest.raises(ConfigError, match="lies in"):
+        api.convert(tiny_folder("qwen3"), tiny_folder("qwen3") / "sub", "modelopt")
     for out in (tmp_path / "out", tmp_path):
         with pytest.raises(ConfigError, match="never modified"):
             api.convert(tmp_path / "out", out, "modelopt", overwrite=True)

@@ -25,6 +25,7 @@ from fourge.model.export import (
 from fourge.model.inspect import Inspection, inspect
 from fourge.model.source import Source, open_source
 from fourge.model.swap import KEEP_BF16, nvfp4_layers, quantize_
+from fourge.model.tensors import to_quantize
 from fourge.nvfp4.gemm import Scheme
 from fourge.nvfp4.recipe import FOURGE, Recipe
 
@@ -70,9 +71,10 @@ def convert(
     require_target(target)
     require_name(out, target)
     source = open_source(model)
-    if out.resolve() in (source.path.resolve(), *source.path.resolve().parents):
+    place, origin = out.resolve(), source.path.resolve()
+    if place in (origin, *origin.parents) or origin in place.parents:
         raise ConfigError(
-            f"{out} is, or holds, the model that is read.",
+            f"{out} is, holds or lies in the model that is read.",
             why="an input is never modified",
             fix="choose another path",
         )
@@ -124,6 +126,7 @@ def _calibrated_outgoing(
         )
     model = load_model(source)
     if not nvfp4_layers(model):
+        to_quantize(model, keep)  # refuses a name on the list that is no layer's
         quantize_(model, scheme="w4a4", keep=keep, recipe=recipe)
     for layer in nvfp4_layers(model).values():
         layer.scheme = "w4a4"
