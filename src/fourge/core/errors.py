@@ -33,6 +33,10 @@ class FormatError(FourgeError):
     """A file or tensor that is not what it has to be."""
 
 
+class DataError(FourgeError):
+    """Training data that cannot be learned from as it stands."""
+
+
 class OutputError(FourgeError):
     """An output that cannot be written: it exists, or the disk is full."""
 
@@ -41,6 +45,12 @@ class CheckError(FourgeError):
     """A check that ran to its end and failed."""
 
     exit_code = 1
+
+
+class DivergedError(FourgeError):
+    """A loss, gradient or weight that training cannot go on from."""
+
+    exit_code = 3
 
 
 def first_line(error: Exception) -> str:

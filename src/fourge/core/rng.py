@@ -47,6 +47,18 @@ def element_bits(words: Tensor, index: Tensor) -> Tensor:
     return mix(mix(low ^ words[0]) + high * 0x2545F491 ^ words[1])
 
 
+def block_bits(words: Tensor, start_N: Tensor, width: int) -> Tensor:
+    """32 random bits, as int32, for each of ``width`` elements from each int64 start.
+
+    The same as ``element_bits`` of ``start + 0, 1, ...``, unless a block crosses a multiple of
+    2**32; 64-bit arithmetic is done once per block and not per element.
+    """
+    low_N1 = (start_N & 0xFFFFFFFF).to(torch.int32).unsqueeze(-1)
+    high_N1 = (start_N >> 32).to(torch.int32).unsqueeze(-1)
+    low_NK = low_N1 + torch.arange(width, dtype=torch.int32, device=start_N.device)
+    return mix(mix(low_NK ^ words[0]) + high_N1 * 0x2545F491 ^ words[1])
+
+
 def mix(bits: Tensor) -> Tensor:
     """Spread every input bit over the whole int32 word. A bijection."""
     bits = bits ^ _shift_right(bits, 16)

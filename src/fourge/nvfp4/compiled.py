@@ -16,21 +16,26 @@ import functools
 import logging
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 SMALL = 1 << 13  # blocks
+R = TypeVar("R")
 
 logger = logging.getLogger(__name__)
 
 
-def compiled(stage: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The stage, compiled when it first meets a device and dtype."""
+def compiled(stage: Callable[..., R], *, small: int = SMALL) -> Callable[..., R]:
+    """The stage, compiled when it first meets a device and dtype.
+
+    ``small`` is for stages whose blocks are not NVFP4's 16 values.
+    """
 
     @functools.wraps(stage)
-    def call(*args: Tensor) -> Tensor:
-        if len(args[0]) < SMALL or not _can_compile(args[0].device.type):
+    def call(*args: Tensor) -> R:
+        if len(args[0]) < small or not _can_compile(args[0].device.type):
             return stage(*args)
         for arg in args:
             if arg.dim():
@@ -41,11 +46,11 @@ def compiled(stage: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @functools.cache
-def _compile(stage: Callable[..., Tensor], threads: int) -> Callable[..., Tensor]:
+def _compile(stage: Callable[..., R], threads: int) -> Callable[..., R]:
     # Named in the options, the thread count becomes part of the key of torch's cache on disk;
     # otherwise a kernel made for one thread is found there again when there are more.
     # Variants (dtype, device, thread count, gradients on or off) are few but more than torch's 8.
-    kernel: Callable[..., Tensor] = torch.compile(  # type: ignore[call-overload]
+    kernel: Callable[..., R] = torch.compile(  # type: ignore[call-overload]
         stage,
         fullgraph=True,
         recompile_limit=64,

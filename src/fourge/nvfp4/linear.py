@@ -36,6 +36,7 @@ from fourge.nvfp4.matrix import (
     require_blocks,
     tensor_scale_for,
 )
+from fourge.nvfp4.packed import ROOM, PackedWeight
 from fourge.nvfp4.recipe import COMPRESSED_TENSORS, FOURGE, Recipe, power_of_two_at_least
 
 
@@ -71,6 +72,15 @@ class ScaleGroup:
         for member, matrix in zip(self.members, matrices, strict=True):
             member.keep_codes(matrix, versions)
             member.loaded = True
+
+    @torch.no_grad()
+    def pack_(self) -> None:
+        """Make the codes the master: the members' dense weights are given up."""
+        scale = self.tensor_scale(self.versions()) * ROOM
+        for member in self.members:
+            matrix = quantize(member.weight, recipe=self.recipe, tensor_scale=scale)
+            member.weight = PackedWeight(matrix)
+            member.drop_codes()
 
     def still_loaded(self) -> bool:
         """Whether every weight is still what its loaded codes stand for, whatever touched it."""
@@ -113,6 +123,8 @@ class Nvfp4Linear(nn.Linear):
 
     def codes(self) -> Nvfp4Matrix:
         """The NVFP4 form of the weight as it is now."""
+        if isinstance(self.weight, PackedWeight):
+            return self.weight.matrix
         versions = self.group.versions()
         if self._codes is None or versions != self._codes_versions:
             with torch.inference_mode(False):  # codes outlive the block that first needs them
@@ -141,6 +153,12 @@ class Nvfp4Linear(nn.Linear):
     def keep_codes(self, matrix: Nvfp4Matrix, versions: list[object]) -> None:
         """Use these codes for as long as the group's weights have these versions."""
         self._codes, self._codes_versions = matrix, versions
+        if isinstance(self.weight, MasterWeight):
+            self.weight.on_update(self.drop_codes)
+
+    def drop_codes(self) -> None:
+        """Free the codes; the next forward makes new ones."""
+        self._codes, self._codes_versions, self.loaded = None, [], False
 
     def forward(self, x: Tensor) -> Tensor:
         device = x.device.type

@@ -19,7 +19,9 @@ that ties, optimizers and hooks that already hold it keep holding it.
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +35,7 @@ class MasterWeight(nn.Parameter):
 
     _writes: int
     _serial: int
+    _forget: "WeakMethod[Callable[[], None]]"
 
     @property
     def version(self) -> tuple[int, int, int]:
@@ -51,6 +54,23 @@ class MasterWeight(nn.Parameter):
     def written_(self) -> None:
         """Say that the weight was written in a way that torch does not count."""
         self._writes = self.__dict__.get("_writes", 0) + 1
+
+    def on_update(self, forget: Callable[[], None]) -> None:
+        """Have a method called when the weight is next updated for good."""
+        self._forget = WeakMethod(forget)
+
+    def updated_(self) -> None:
+        """Say that an optimizer changed the weight: what was derived from it is freed now."""
+        self.written_()
+        forget = self.__dict__["_forget"]() if "_forget" in self.__dict__ else None
+        if forget is not None:
+            forget()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "MasterWeight":
+        # Whoever derives something from the copy says so again.
+        copied = adopt(nn.Parameter(self.detach().clone(), self.requires_grad))
+        memo[id(self)] = copied
+        return copied
 
     @property
     def data(self) -> Tensor:

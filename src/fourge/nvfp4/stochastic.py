@@ -53,7 +53,7 @@ def quantize_stochastic(
     for part in chunks(len(value_NK)):
         chosen_N = run(_unclipped_scale)(amax_N[part], scale)
         first = torch.tensor(first_element + part.start * BLOCK, device=scale.device)
-        codes_NK = run(_encode)(value_NK[part], chosen_N, scale, words, first)
+        codes_NK = run(stochastic_codes)(value_NK[part], chosen_N, scale, words, first)
         packed_NH[part] = run(blocks.pack)(codes_NK)
         block_scale_N[part] = chosen_N.to(torch.float8_e4m3fn)
     return from_blocks(weight_RC, packed_NH, block_scale_N, scale)
@@ -73,9 +73,10 @@ def _unclipped_scale(amax_N: Tensor, tensor_scale: Tensor) -> Tensor:
     return torch.where(short, (scale_N + E4M3_TINY).clamp(max=E4M3_MAX), scale_N)
 
 
-def _encode(
+def stochastic_codes(
     value_NK: Tensor, block_scale_N: Tensor, tensor_scale: Tensor, words: Tensor, first: Tensor
 ) -> Tensor:
+    """E2M1 codes of values under given scales, right on average below 6 units."""
     signed_NK = value_NK.float()
     ratio_NK = signed_NK.abs() / (block_scale_N * tensor_scale).unsqueeze(-1)
     ratio_NK = ratio_NK.clamp(max=E2M1_MAX)

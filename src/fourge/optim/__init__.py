@@ -1,0 +1,1 @@
+"""AdamW with a master weight that accumulates and moments that cannot vanish."""

@@ -1,0 +1,51 @@
+"""How large a gradient is, and how much of it may be used.
+
+``global``    all gradients are scaled by ``clip / norm`` if the norm of all of them together
+              exceeds ``clip``. Exact; needs every gradient before the first update.
+``tensor``    AdaGC, for gradients that are released one by one: a tensor's norm may exceed the
+              running mean of its own past (clipped) norms by 5 %; at its first step it is
+              clipped to ``clip``.
+"""
+
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fourge.core.errors import DivergedError
+
+GROWTH, MEMORY = 1.05, 0.98
+_NOTHING = 1e-30  # keeps a norm of zero from being divided by
+
+
+def finite_square(name: str, grad: Tensor, *, others_changed: bool) -> float:
+    """The squared norm of a gradient.
+
+    Raises:
+        DivergedError: it is not finite, because a value is not, or is beyond 1e19.
+    """
+    square = float(torch.linalg.vector_norm(grad, dtype=torch.float32)) ** 2
+    if isfinite(square):
+        return square
+    raise DivergedError(
+        f"The gradient of {name} is not finite.",
+        why="the weights of later layers have changed already: the step is half done"
+        if others_changed
+        else "no weight was changed",
+        fix="resume from the last checkpoint with a lower learning rate",
+    )
+
+
+def global_scale(norm: float, clip: float | None) -> float:
+    return 1.0 if clip is None else min(1.0, clip / max(norm, _NOTHING))
+
+
+def tensor_scale(norm: float, clip: float, state: dict[str, Any]) -> float:
+    """The factor for one tensor, by its own history, which ``state["norm"]`` keeps."""
+    past = state.get("norm")
+    allowed = clip if past is None else GROWTH * past
+    scale = min(1.0, allowed / max(norm, _NOTHING))
+    clipped = scale * norm
+    state["norm"] = clipped if past is None else MEMORY * past + (1 - MEMORY) * clipped
+    return scale
