@@ -16,6 +16,8 @@ from fourge.core.errors import FourgeError
 
 VERBS = {
     "demo": "The whole job on the embedded model.",
+    "step": "One training step, and what each phase of it costs.",
+    "train": "Train as a run file says.",
     "convert": "Write a model in another format.",
     "inspect": "Say what a file holds.",
     "doctor": "Say what this machine can do.",

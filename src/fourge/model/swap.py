@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fourge.core.errors import ConfigError
+from fourge.model.mixed import MixedLinear
 from fourge.nvfp4.gemm import Backend, Scheme, choose_backend, require_fp4_shape
 from fourge.nvfp4.linear import Nvfp4Linear, ScaleGroup
 from fourge.nvfp4.matrix import require_blocks
@@ -59,7 +60,7 @@ def quantize_(
         raise ConfigError(f"There is no scheme {scheme!r}.", fix="one of: w4a16, w4a4")
     if nvfp4_layers(model):
         raise ConfigError("The model has NVFP4 layers already.", fix="quantise it once")
-    linears = {name: m for name, m in model.named_modules() if type(m) is nn.Linear}
+    linears = {n: m for n, m in model.named_modules() if type(m) in (nn.Linear, MixedLinear)}
     chosen = [name for name in linears if not is_kept(name, keep)]
     if not chosen:
         raise ConfigError("No linear layer is left to quantise.", fix="shorten the keep list")

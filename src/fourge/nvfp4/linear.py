@@ -199,26 +199,28 @@ class _Multiply(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Nvfp4Linear
     ) -> Tensor:
-        ctx.matrix, ctx.weight_dtype = layer.codes(), weight.dtype
-        ctx.bias_dtype = None if bias is None else bias.dtype
+        matrix = layer.codes()
+        ctx.weight_dtype, ctx.bias_dtype = weight.dtype, None if bias is None else bias.dtype
+        # Saved as tensors, not kept as an attribute: autograd lets go of them when they were used.
+        codes = (matrix.packed_RC, matrix.block_scale_RB, matrix.tensor_scale)
         bias = None if bias is None else bias.to(x.dtype)
         if layer.backend == "fp4" and layer.observed is None and len(x):
             scale = layer.require_input_scale()
             activation = quantize(x, recipe=COMPRESSED_TENSORS, tensor_scale=scale)
-            ctx.save_for_backward(dequantize(activation, dtype=x.dtype))
-            y = fp4_matmul(activation, ctx.matrix, x.dtype)
+            ctx.save_for_backward(dequantize(activation, dtype=x.dtype), *codes)
+            y = fp4_matmul(activation, matrix, x.dtype)
             return y if bias is None else y + bias
         seen = layer.quantized_input(x)
-        ctx.save_for_backward(seen)
-        return functional.linear(seen, dense(ctx.matrix, seen.dtype), bias)
+        ctx.save_for_backward(seen, *codes)
+        return functional.linear(seen, dense(matrix, seen.dtype), bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
-        (seen,) = ctx.saved_tensors
+        seen, *codes = ctx.saved_tensors
         grad_x = grad_w = grad_b = None
         if ctx.needs_input_grad[0]:
-            grad_x = grad_y @ dense(ctx.matrix, grad_y.dtype)
+            grad_x = grad_y @ dense(Nvfp4Matrix(*codes), grad_y.dtype)
         if ctx.needs_input_grad[1]:
             grad_w = (grad_y.T @ seen).to(ctx.weight_dtype)
         if ctx.needs_input_grad[2]:

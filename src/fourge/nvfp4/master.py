@@ -26,8 +26,10 @@ from weakref import WeakMethod
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils.weak import WeakTensorKeyDictionary
 
 _serials = itertools.count()  # never reused, unlike an id
+_forgetters = WeakTensorKeyDictionary()  # beside the weight, which can then be pickled
 
 
 class MasterWeight(nn.Parameter):
@@ -35,7 +37,6 @@ class MasterWeight(nn.Parameter):
 
     _writes: int
     _serial: int
-    _forget: "WeakMethod[Callable[[], None]]"
 
     @property
     def version(self) -> tuple[int, int, int]:
@@ -57,20 +58,14 @@ class MasterWeight(nn.Parameter):
 
     def on_update(self, forget: Callable[[], None]) -> None:
         """Have a method called when the weight is next updated for good."""
-        self._forget = WeakMethod(forget)
+        _forgetters[self] = WeakMethod(forget)
 
     def updated_(self) -> None:
         """Say that an optimizer changed the weight: what was derived from it is freed now."""
         self.written_()
-        forget = self.__dict__["_forget"]() if "_forget" in self.__dict__ else None
+        forget = _forgetters[self]() if self in _forgetters else None
         if forget is not None:
             forget()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "MasterWeight":
-        # Whoever derives something from the copy says so again.
-        copied = adopt(nn.Parameter(self.detach().clone(), self.requires_grad))
-        memo[id(self)] = copied
-        return copied
 
     @property
     def data(self) -> Tensor:

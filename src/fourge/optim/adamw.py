@@ -125,7 +125,7 @@ class AdamW(Optimizer):
 
     def backward(self, loss: Tensor) -> None:
         """One step with release: the backward pass, or both where clipping takes two."""
-        if self._two_passes():
+        if self.takes_two_passes:
             self._measure(loss)
         with self.released():
             loss.backward()
@@ -139,7 +139,7 @@ class AdamW(Optimizer):
             DivergedError: a gradient is not finite.
         """
         self._require_whole()
-        if self._two_passes() and self._measured is None:
+        if self.takes_two_passes and self._measured is None:
             raise _misuse("Two-pass clipping needs its first pass.", "call optimizer.backward()")
         waiting = {name: (param, group) for name, param, group in self.named()}
         for name, (param, _) in waiting.items():
@@ -169,7 +169,9 @@ class AdamW(Optimizer):
             )
         self.grad_norm, self._measured, self._half_done = sqrt(square), None, False
 
-    def _two_passes(self) -> bool:
+    @property
+    def takes_two_passes(self) -> bool:
+        """Whether ``backward`` runs the backward pass twice."""
         return self.clip is not None and self.clip_method == "two-pass"
 
     def _measure(self, loss: Tensor) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from fourge.core.errors import DivergedError
 
 GROWTH, MEMORY = 1.05, 0.98
+PIECE = 1 << 22  # elements
 _NOTHING = 1e-30  # keeps a norm of zero from being divided by
 
 
@@ -25,7 +26,9 @@ def finite_square(name: str, grad: Tensor, *, others_changed: bool) -> float:
     Raises:
         DivergedError: it is not finite, because a value is not, or is beyond 1e19.
     """
-    square = float(torch.linalg.vector_norm(grad, dtype=torch.float32)) ** 2
+    # In pieces: torch converts a bf16 tensor to float32 as a whole before it sums.
+    parts = [torch.linalg.vector_norm(p, dtype=torch.float32) for p in grad.reshape(-1).split(PIECE)]
+    square = float(torch.linalg.vector_norm(torch.stack(parts))) ** 2
     if isfinite(square):
         return square
     raise DivergedError(

@@ -1,8 +1,8 @@
 """The learning rate at each step, as a factor of the one that was asked for.
 
-``warmup`` steps rise linearly from 1/warmup of it; then it stays (constant), or falls to
-``final`` of it at the last step, in a line or along half a cosine. A pure function: a resumed
-run needs nothing but the step.
+``warmup`` steps rise linearly from 1/warmup of it; then it stays (constant), or falls towards
+``final`` of it, in a line or along half a cosine, and would reach that with one step more: no
+step is spent at a rate of zero. A pure function: a resumed run needs nothing but the step.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Schedule:
             return step / self.warmup
         if self.name == "constant":
             return 1.0
-        done = min(1.0, (step - self.warmup) / max(1, self.steps - self.warmup))
+        done = min(1.0, (step - self.warmup - 1) / max(1, self.steps - self.warmup))
         left = 1 - done if self.name == "linear" else (1 + cos(pi * done)) / 2
         return self.final + (1 - self.final) * left
 

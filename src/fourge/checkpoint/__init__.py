@@ -1,0 +1,1 @@
+"""Resumable training state: named tensors and JSON, written whole, and checked to the last bit."""

@@ -1,0 +1,125 @@
+"""The files of one checkpoint: written tensor by tensor, and read with every byte checked.
+
+Saving needs memory for one tensor (none, if it lies in host memory already): each is hashed and
+written as it passes. Written pages are forced out and dropped from the page cache file by file.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from torch import Tensor
+
+from fourge.checkpoint.disk import sync
+from fourge.checkpoint.state import (
+    Contents,
+    FileEntry,
+    TensorEntry,
+    TrainState,
+    decode,
+    digest_of,
+    encode,
+)
+from fourge.core.errors import FormatError
+from fourge.core.files import ReadFile
+from fourge.formats.safetensors_file import Record, read_safetensors, shards, write_safetensors
+from fourge.formats.stored import KIND_OF, bytes_of
+
+# Written pages wait in memory until their file is complete: small files keep that small.
+SHARD = 1 << 30
+INDEX = "state.json"
+
+Progress = Callable[[str], None]
+
+
+def write_state(folder: Path, state: TrainState, progress: Progress | None = None) -> None:
+    """Fill an empty folder with a state, and force it to the disk."""
+    records = [
+        Record(name, KIND_OF[tensor.dtype], tuple(tensor.shape))
+        for name, tensor in state.tensors.items()
+    ]
+    files: dict[str, FileEntry] = {}
+    tensors: dict[str, TensorEntry] = {}
+    for number, run in enumerate(shards(records, SHARD), start=1):
+        path = folder / f"tensors-{number:05d}.safetensors"
+        write_safetensors(path, run, _hashed(path.name, run, state, tensors, progress))
+        sync(path)
+        file = ReadFile(path)
+        header = file.read_at(0, file.nbytes - sum(record.nbytes for record in run))
+        files[path.name] = FileEntry(file.nbytes, digest_of(header))
+        file.release()
+    (folder / INDEX).write_bytes(encode(Contents(state.meta, files, tensors)))
+    sync(folder / INDEX)
+    sync(folder)
+
+
+def _hashed(
+    file: str,
+    run: list[Record],
+    state: TrainState,
+    tensors: dict[str, TensorEntry],
+    progress: Progress | None,
+) -> Iterator[Tensor]:
+    """The tensors of one file, in host memory, each entered with its digest as it passes."""
+    for record in run:
+        value = state.tensors[record.name].detach().cpu().contiguous()
+        digest = digest_of(bytes_of(value))
+        tensors[record.name] = TensorEntry(file, record.kind, record.shape, digest)
+        yield value
+        if progress:
+            progress(record.name)
+
+
+def read_state(path: Path) -> TrainState:
+    """The state in a folder.
+
+    Raises:
+        FormatError: a file is missing, or a byte of one has changed.
+    """
+    contents = _contents(path)
+    tensors: dict[str, Tensor] = {}
+    for name in contents.files:
+        tensors.update(_read(path / name, contents))
+    return TrainState({name: tensors[name] for name in contents.tensors}, contents.meta)
+
+
+def looks_whole(path: Path) -> bool:
+    """Whether every file is there in its full size: what can be known without reading them."""
+    try:
+        files = _contents(path).files
+        return all(ReadFile(path / name).nbytes == entry.nbytes for name, entry in files.items())
+    except FormatError:
+        return False
+
+
+def _contents(path: Path) -> Contents:
+    file = ReadFile(path / INDEX)
+    return decode(path / INDEX, bytes(file.read_at(0, file.nbytes)))
+
+
+def _read(path: Path, contents: Contents) -> dict[str, Tensor]:
+    """The tensors of one file, checked against what the contents say of them."""
+    expected = contents.files[path.name]
+    listed = {name: entry for name, entry in contents.tensors.items() if entry.file == path.name}
+    file = ReadFile(path)
+    if file.nbytes != expected.nbytes:
+        raise _damaged(path, f"it has {file.nbytes} bytes; {expected.nbytes} were written")
+    length = int.from_bytes(file.read_at(0, 8), "little")
+    header = file.read_at(0, min(8 + length, file.nbytes))
+    if digest_of(header) != expected.header:
+        raise _damaged(path, "its header does not match its digest")
+    stored = read_safetensors(path)
+    if stored.keys() != listed.keys():
+        raise _damaged(path, f"{INDEX} lists other tensors than it holds")
+    values = {}
+    for name, entry in listed.items():
+        value = stored[name].dense()
+        if digest_of(bytes_of(value)) != entry.digest:
+            raise _damaged(path, f"the bytes of {name} do not match their digest")
+        if (KIND_OF[value.dtype], tuple(value.shape)) != (entry.kind, entry.shape):
+            raise _damaged(path, f"{name} is not {entry.kind} {entry.shape} as {INDEX} says")
+        values[name] = value
+    return values
+
+
+def _damaged(path: Path, why: str) -> FormatError:
+    return FormatError(f"{path} is damaged.", why=why, fix="restore it from a copy")

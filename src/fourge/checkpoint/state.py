@@ -1,0 +1,128 @@
+"""What a run needs to continue where it stopped, and the table of contents of its files.
+
+A checkpoint is safetensors files and one ``state.json``:
+
+    {"digest": "<of every byte after this line>",
+    "format": 1,
+    "meta": {"step": 123, ...},
+    "files": {"tensors-00001.safetensors": {"nbytes": ..., "header": "<digest>"}, ...},
+    "tensors": {"model.norm.weight": {"file", "kind", "shape", "digest"}, ...}}
+
+Digests are blake2b of 128 bits. Those of the tensors cover the data of a file, that of its
+header what lies before them, and the first line of ``state.json`` the rest of it: there is no
+byte in a checkpoint that can change without being found.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fourge.core.errors import FormatError
+from fourge.core.files import Buffer
+from fourge.formats.stored import KIND_OF
+
+FORMAT = 1
+KINDS = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "bool")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainState:
+    """``meta`` is plain JSON and has the number of steps taken under ``"step"``."""
+
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        step = self.meta.get("step")
+        if type(step) is not int or step < 0:
+            raise ValueError(f"meta['step'] is {step!r}; it must be a number of steps")
+        if json.loads(json.dumps(self.meta)) != self.meta:
+            raise ValueError("meta does not come back from JSON as it is (a tuple, a key, a nan)")
+        for name, tensor in self.tensors.items():
+            if name == "__metadata__" or KIND_OF.get(tensor.dtype) not in KINDS:
+                raise ValueError(f"{name!r} of {tensor.dtype} cannot be stored")
+
+    @property
+    def step(self) -> int:
+        return int(self.meta["step"])
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """Where a tensor is, what it is, and the digest of its bytes."""
+
+    file: str
+    kind: str
+    shape: tuple[int, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """The size of a file, and the digest of what lies before its tensors."""
+
+    nbytes: int
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What ``state.json`` says."""
+
+    meta: dict[str, Any]
+    files: dict[str, FileEntry]
+    tensors: dict[str, TensorEntry]
+
+
+def digest_of(data: bytes | memoryview | Buffer) -> str:
+    """128 bits that change with any byte of the data."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def encode(contents: Contents) -> bytes:
+    """The bytes of ``state.json``."""
+    tree = {"format": FORMAT, **asdict(contents)}
+    body = ",\n".join(f'"{name}": {json.dumps(value)}' for name, value in tree.items())
+    rest = f"{body}}}\n".encode()
+    return _first_line(rest) + rest
+
+
+def decode(path: Path, data: bytes) -> Contents:
+    """The contents that ``encode`` wrote.
+
+    Raises:
+        FormatError: a byte has changed, or another version of this format wrote it.
+    """
+    line, newline, rest = data.partition(b"\n")
+    if line + newline != _first_line(rest):
+        raise FormatError(f"{path} is damaged.", why="its bytes do not match their digest")
+    try:
+        return _parse(path, json.loads(data))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{path} is not the index of a checkpoint.") from error
+
+
+def _parse(path: Path, tree: dict[str, Any]) -> Contents:
+    if tree["format"] != FORMAT:
+        raise FormatError(
+            f"{path} is of format {tree['format']}; this version reads format {FORMAT}.",
+            fix="continue with the version of fourge that wrote it",
+        )
+    files = {name: FileEntry(**entry) for name, entry in tree["files"].items()}
+    tensors = {
+        name: TensorEntry(**{**entry, "shape": tuple(entry["shape"])})
+        for name, entry in tree["tensors"].items()
+    }
+    if any(Path(name).name != name for name in files):
+        raise ValueError("a file outside of the folder")
+    if any(entry.file not in files for entry in tensors.values()):
+        raise ValueError("a tensor in no file")
+    return Contents(tree["meta"], files, tensors)
+
+
+def _first_line(rest: bytes) -> bytes:
+    return f'{{"digest": "{digest_of(rest)}",\n'.encode()

@@ -1,0 +1,123 @@
+"""The run file: what to train, on what, how, and where to put it.
+
+    model: {path: smollm2-135m}
+    data: {mix: [{path: identity.jsonl, weight: 1}, {path: replay.jsonl, weight: 10}]}
+    train: {steps: 200}
+    optim: {lr: 1e-5}
+    out: runs/identity
+
+Everything else has a default, written in ``settings.py`` beside its name; a name that is not
+there is a mistake. Relative paths are taken from the file's own folder, so a run file can be
+started from anywhere. ``to_yaml`` writes every setting out, with absolute paths, as the record
+of the run.
+
+This is read before torch is loaded, and imports nothing that loads it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Self
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from fourge.config.rules import broken_rules
+from fourge.config.settings import (
+    DataSettings,
+    ModelSettings,
+    OptimSettings,
+    PathHere,
+    TrainSettings,
+)
+from fourge.config.strict import RULES, Strict, dotted, explain, refusal, shown
+from fourge.config.yaml_text import apply, read_yaml
+from fourge.core.errors import ConfigError
+
+
+class Run(Strict):
+    """Every setting of one run, checked one by one and together."""
+
+    model: ModelSettings
+    data: DataSettings
+    train: TrainSettings = TrainSettings()
+    optim: OptimSettings = OptimSettings()
+    out: PathHere
+
+    @model_validator(mode="after")
+    def _keeps_the_rules(self) -> Self:
+        if mistakes := broken_rules(Run, self.model_dump()):
+            lines = "; ".join(str(mistake) for mistake in mistakes)
+            context = {"mistakes": mistakes, "lines": lines}
+            raise PydanticCustomError(RULES, "{lines}", context)
+        return self
+
+    def to_yaml(self) -> str:
+        """All settings, as a run file that reads back as this run."""
+        tree = self.model_dump(mode="json")
+        return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100))
+
+    @classmethod
+    def from_yaml(cls, text: str) -> "Run":
+        """A run that ``to_yaml`` wrote; its data may be gone since."""
+        return cls.model_validate(yaml.safe_load(text))
+
+    def digest(self) -> str:
+        """The same for the same settings, however the file was written."""
+        tree = self.model_dump(mode="json")
+        text = json.dumps(tree, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def load_run(path: Path, settings: Sequence[str] = ()) -> Run:
+    """Read a run file, with ``name=value`` settings on top of it.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a valid run; every mistake has a line.
+    """
+    tree, mistakes = read_yaml(path)
+    if not isinstance(tree, dict):
+        raise ConfigError(
+            f"{path} is not a run file.",
+            why=f"it holds {shown(tree)}, not settings",
+            fix="begin with model:, data:, train: and out:",
+        )
+    tree, more = apply(tree, settings)
+    mistakes += more
+    run = None
+    try:
+        run = Run.model_validate(tree, context={"folder": path.absolute().parent})
+    except ValidationError as error:
+        found = explain(Run, error)
+        if error.errors()[0]["type"] != RULES:  # which are kept only by settings that are sound
+            found += broken_rules(Run, tree, [mistake.at for mistake in found])
+        mistakes += found
+    if run is None or mistakes:
+        raise refusal(f"{path} is not a valid run file.", mistakes)
+    return run
+
+
+def difference(one: Run, other: Run) -> list[str]:
+    """The settings that differ, one a line: ``optim.lr: 1e-05 -> 2e-05``."""
+    return list(_differing(one.model_dump(mode="json"), other.model_dump(mode="json"), ()))
+
+
+_NOTHING = object()
+
+
+def _differing(one: Any, other: Any, at: tuple[str | int, ...]) -> Iterator[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in {**one, **other}:
+            yield from _differing(one.get(name, _NOTHING), other.get(name, _NOTHING), (*at, name))
+    elif isinstance(one, list) and isinstance(other, list):
+        for index, pair in enumerate(zip_longest(one, other, fillvalue=_NOTHING)):
+            yield from _differing(*pair, (*at, index))
+    elif (before := _written(one)) != (after := _written(other)):
+        yield f"{dotted(at)}: {before} -> {after}"
+
+
+def _written(value: Any) -> str:
+    return "nothing" if value is _NOTHING else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,129 @@
+"""The parts of a run file, with every default beside its name.
+
+A path is made absolute while it is checked: from the folder of the file that is being read (the
+``folder`` of the validation context), or from the current one where settings are made in code.
+"""
+
+import math
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+
+from fourge.config.strict import Many, Number, Strict, Text, shown
+
+
+def _absolute(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, str) or not value:
+        return value
+    folder = info.context["folder"] if info.context else Path.cwd()
+    try:
+        return (folder / Path(value).expanduser()).resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(f"is {shown(value)}; it must be a path ({error})") from error
+
+
+def _existing(path: Path, info: ValidationInfo) -> Path:
+    """Only a file that is being read is held to this: a past run may outlive its data."""
+    if info.context:
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise ValueError(f"{path} could not be read: {error.strerror}") from error
+    return path
+
+
+def _local_or_name(value: str, info: ValidationInfo) -> str:
+    """A path that is there, made absolute; anything else may be the name of a model."""
+    path = _absolute(value, info)
+    with suppress(OSError):
+        return str(path) if isinstance(path, Path) and path.exists() else value
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Refuse what a JSON file could not hold, such as a date."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            if not isinstance(name, str):
+                raise ValueError(f"the name {shown(name)} is not text")
+            _plain(each)
+    elif isinstance(value, list):
+        for each in value:
+            _plain(each)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not a finite number")
+    elif value is not None and not isinstance(value, bool | int | float | str):
+        raise ValueError(f"{shown(value)} is neither text nor a number; put it in quotes")
+    return value
+
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[Number, Field(gt=0)]
+NotNegative = Annotated[Number, Field(ge=0)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+Decay = Annotated[Number, Field(ge=0, lt=1)]
+PathHere = Annotated[Path, BeforeValidator(_absolute)]
+
+
+class ModelSettings(Strict):
+    path: Annotated[Text, AfterValidator(_local_or_name)]  # a folder, a file, or a name
+    scheme: Literal["w4a16", "w4a4", "none"] = "w4a16"
+    keep_bf16: Many[Text] = ("embed_tokens", "lm_head", "norm")
+    backend: Literal["auto", "dequant", "fp4"] = "auto"
+    compute_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+class MixEntry(Strict):
+    path: Annotated[PathHere, AfterValidator(_existing)]
+    weight: NotNegative | None = None  # all entries have one, or none has
+    learn: Literal["answer", "base"] = "answer"  # the answers; or what the base model would say
+
+
+class DataSettings(Strict):
+    mix: Annotated[Many[MixEntry], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=8)] = 512
+    order: Literal["random", "sequential"] = "random"
+    template: Annotated[dict[str, Any], AfterValidator(_plain)] = Field({})  # its arguments
+
+
+class TrainSettings(Strict):
+    steps: Count | None = None  # this or epochs
+    epochs: Positive | None = None
+    batch: Count = 8
+    accumulate: Count = 1
+    seed: int = 0
+    recompute: bool = True
+    release: bool = True  # use each gradient inside backward, and let it go
+    loss_chunk: Count = 256
+    kl_to_base: NotNegative = 0.0  # how much rows with "learn: base" count
+    kl_top_k: Count = 32
+    last_layers: Count | None = None  # null: all of them
+    save_every_steps: Count | None = None
+    save_every_minutes: Positive = 10.0
+    keep_checkpoints: Count = 2
+
+
+class OptimGroup(Strict):
+    names: Annotated[Many[Text], Field(min_length=1)]  # glob patterns
+    lr: NotNegative | None = None
+    weight_decay: NotNegative | None = None
+
+
+class OptimSettings(Strict):
+    lr: Positive = 1e-5
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    warmup: NotNegative = 0.05  # below 1: a share of the steps; else a number of steps
+    final_lr: Share = 0.0  # as a share of lr
+    master: Literal["bf16", "bf16+8", "fp32", "nvfp4"] = "bf16"
+    moments: Literal["fp32", "int8", "nvfp4"] = "int8"
+    beta1: Decay = 0.9
+    beta2: Decay = 0.95
+    eps: Positive = 1e-8
+    weight_decay: NotNegative = 0.0
+    clip: Positive | None = 1.0
+    clip_method: Literal["auto", "global", "tensor", "two-pass"] = "auto"
+    chunk_rows: Count | None = None
+    groups: Many[OptimGroup] = ()

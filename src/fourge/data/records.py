@@ -1,0 +1,119 @@
+"""What a row of training data says: a conversation that ends with the answer to be learned.
+
+| file               | a row                                                              |
+|--------------------|--------------------------------------------------------------------|
+| ``.tsv``, ``.txt`` | ``prompt<TAB>target``; a line that starts with ``#`` is a comment  |
+| ``.jsonl``         | one JSON object a line, in one of the three shapes below           |
+| ``.json``          | a list of such objects, or the same as ``.jsonl``                  |
+
+    {"prompt": "...", "response": "..."}
+    {"messages": [{"role": "user", "content": "..."}, ...]}
+    {"conversations": [{"from": "human", "value": "..."}, ...]}
+
+Text is taken as it stands: nothing is stripped, joined or guessed. A row that cannot be taken
+so is refused, and all the bad rows of a file are named in one error, because a file is mended
+in one sitting.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fourge.core.errors import DataError
+from fourge.data.rows import json_rows, jsonl_rows, tsv_rows
+
+ROLES = ("system", "user", "assistant")
+SHOWN = 10  # problems named in one error
+_READERS = {".tsv": tsv_rows, ".txt": tsv_rows, ".jsonl": jsonl_rows, ".json": json_rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one speaker says. Only a system's text may be empty."""
+
+    role: str  # one of ROLES
+    content: str
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise DataError(f"the role is {self.role!r}; it must be one of {', '.join(ROLES)}")
+        if not self.content.strip() and self.role != "system":
+            raise DataError(f"the {self.role}'s text is empty")
+        try:
+            self.content.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"the {self.role}'s text has half a surrogate pair") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A conversation whose assistant turns are to be learned, and where it was read."""
+
+    turns: tuple[Turn, ...]
+    source: str  # "file:line"
+
+    def __post_init__(self) -> None:
+        if not self.turns or self.turns[-1].role != "assistant":
+            raise DataError("the last turn is not the assistant's")
+        if next(turn.role for turn in self.turns if turn.role != "system") != "user":
+            raise DataError("the assistant speaks before the user")
+        if not re.fullmatch(r".+:[1-9][0-9]*", self.source, re.DOTALL):
+            raise DataError(f"the source {self.source!r} is not file:line")
+
+
+def read_examples(path: Path) -> list[Example]:
+    """Every row of a file, in order.
+
+    Raises:
+        DataError: the file cannot be read, has no row, or has rows that are wrong; all of
+            them are counted and the first ten are named.
+    """
+    kind = path.suffix.lower()
+    if kind not in _READERS:
+        raise DataError(
+            f"{path} is no kind of data file known here.",
+            why="the ending of its name says the format",
+            fix=f"end its name in one of {', '.join(_READERS)}",
+        )
+    examples: list[Example] = []
+    bad: list[str] = []
+    for line, read in _READERS[kind](_text(path)):
+        try:
+            turns = tuple(Turn(role, content) for role, content in read())
+            examples.append(Example(turns, f"{path}:{line}"))
+        except DataError as error:
+            bad.append(f"line {line}: {error.problem}")
+    count = len(examples) + len(bad)
+    if bad:
+        raise DataError(
+            f"{path}: {len(bad)} of its {count} lines of data are wrong:{listing(bad)}",
+            fix="mend these lines, or take them out",
+        )
+    if not examples:
+        raise DataError(f"{path} has no rows.", fix="give each row a line of its own")
+    return examples
+
+
+def listing(problems: list[str]) -> str:
+    """The first problems, one on a line, and how many more there are."""
+    more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+    return "".join(f"\n  {each}" for each in problems[:SHOWN] + more)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path} is not a file.", fix="name the files of data one by one")
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path} could not be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path} is not UTF-8 text.",
+            why=f"line {line} has the byte 0x{error.object[error.start]:02x}, which cannot be",
+            fix="save the file as UTF-8",
+        ) from error
+    if not text.strip():
+        raise DataError(f"{path} is empty.")
+    return text

@@ -1,0 +1,1 @@
+"""Whole runs: from a run file to a trained, saved and exported model."""

@@ -1,0 +1,188 @@
+"""From a run file to everything a run needs, cheapest checks first.
+
+Nothing heavy happens before all that can be refused has been: the folder, the model's headers,
+its tokenizer, every line of data. Then weights are loaded, the base model is asked for what is to
+be held (``train.teacher``), and the model is put into its training form.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fourge.config.run import Run
+from fourge.core.errors import ConfigError
+from fourge.data.batch import Batch
+from fourge.data.dataset import Dataset, open_dataset
+from fourge.formats.stored import bytes_of
+from fourge.model.build import load_model
+from fourge.model.calibration import calibrate_
+from fourge.model.mixed import compute_in_
+from fourge.model.source import Source, open_source
+from fourge.model.swap import compute_dtype
+from fourge.optim.adamw import AdamW, ClipMethod
+from fourge.optim.groups import GroupRule, grouped
+from fourge.optim.schedule import Schedule, warmup_steps
+from fourge.train.loop import Plan
+from fourge.train.prepare import prepare_, storage_dtype
+from fourge.train.teacher import TeacherCache, ask_base, cache_name
+
+Progress = Callable[[str, int, int], None]  # what, done, of how many
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A run whose model and data were read and found good; no weight is loaded."""
+
+    run: Run
+    source: Source
+    dataset: Dataset
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A run that can begin."""
+
+    checked: Checked
+    model: Any
+    optimizer: AdamW
+    plan: Plan
+    base_digest: str
+
+
+def check(run: Run, progress: Progress) -> Checked:
+    """Refuse what can be refused without loading a weight.
+
+    Raises:
+        FourgeError: the model, its tokenizer, the data or the settings cannot be.
+    """
+    source = open_source(run.model.path)
+    dataset = open_dataset(
+        [(entry.path, entry.weight) for entry in run.data.mix],
+        source.tokenizer(),
+        max_tokens=run.data.max_tokens,
+        seed=run.train.seed,
+        shuffle=run.data.order == "random",
+        template_arguments=run.data.template,
+        progress=lambda done, total: progress("reading data", done, total),
+    )
+    steps = run.train.steps
+    if steps is None:
+        assert run.train.epochs is not None, "the run file has one of the two"
+        per_step = run.train.batch * run.train.accumulate
+        steps = max(1, ceil(run.train.epochs * dataset.mixture.epoch_size / per_step))
+    schedule_of(run, steps)
+    return Checked(run, source, dataset, steps)
+
+
+def make_ready(checked: Checked, progress: Progress) -> Ready:
+    """Load the model and put it, the optimizer and the plan together."""
+    run = checked.run
+    device = _device(run.model.device)
+    dtype = compute_dtype(device)
+    if run.model.compute_dtype != "auto":
+        dtype = getattr(torch, run.model.compute_dtype)
+    done, total = 0, len(checked.source.tensors)
+
+    def loaded(name: str) -> None:
+        nonlocal done
+        done += 1
+        progress("loading the model", done, total)
+
+    model = load_model(
+        checked.source, dtype=storage_dtype(run.optim.master), device=device,
+        backend=run.model.backend, progress=loaded,
+    )  # fmt: skip
+    base_digest = digest_of_weights(model)
+    teacher = _teacher(checked, model, base_digest, dtype, progress)
+    named = prepare_(
+        model, scheme=run.model.scheme, keep=run.model.keep_bf16, backend=run.model.backend,
+        master=run.optim.master, compute_dtype=dtype, last_layers=run.train.last_layers,
+        recompute=run.train.recompute,
+    )  # fmt: skip
+    if run.model.scheme == "w4a4":
+        calibrate_(model, checked.source)
+    optimizer = _optimizer(run, named)
+    return Ready(checked, model, optimizer, _plan(checked, teacher), base_digest)
+
+
+def schedule_of(run: Run, steps: int) -> Schedule:
+    warmup = warmup_steps(run.optim.warmup, steps)
+    return Schedule(run.optim.schedule, steps, warmup, run.optim.final_lr)
+
+
+def digest_of_weights(model: Any) -> str:
+    """One digest of every parameter, by name: the base that a run starts from."""
+    whole = hashlib.blake2b(digest_size=16)
+    for name, param in model.named_parameters():
+        own = hashlib.blake2b(bytes_of(param.detach().cpu()), digest_size=16)
+        whole.update(name.encode() + own.digest())
+    return whole.hexdigest()
+
+
+def _plan(checked: Checked, teacher: TeacherCache | None) -> Plan:
+    run, dataset = checked.run, checked.dataset
+    micro = run.train.accumulate
+
+    def batches(step: int) -> list[Batch]:
+        first = (step - 1) * micro
+        return [dataset.batch(first + i, run.train.batch) for i in range(micro)]
+
+    return Plan(
+        batches=batches,
+        schedule=schedule_of(run, checked.steps),
+        release=run.train.release,
+        chunk=run.train.loss_chunk,
+        kl_weight=run.train.kl_to_base,
+        teacher=None if teacher is None else teacher.of,
+    )
+
+
+def _optimizer(run: Run, named: list[tuple[str, torch.Tensor]]) -> AdamW:
+    o = run.optim
+    method: ClipMethod = "two-pass" if o.clip_method == "two-pass" else "tensor"
+    rules = [GroupRule(tuple(g.names), g.lr, g.weight_decay) for g in o.groups]
+    return AdamW(
+        grouped(named, rules), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps,
+        weight_decay=o.weight_decay, master=o.master, moments=o.moments, clip=o.clip,
+        clip_method=method, chunk_rows=o.chunk_rows, seed=run.train.seed,
+    )  # fmt: skip
+
+
+def _teacher(
+    checked: Checked, model: Any, base_digest: str, dtype: torch.dtype, progress: Progress
+) -> TeacherCache | None:
+    run = checked.run
+    files = [i for i, entry in enumerate(run.data.mix) if entry.learn == "base"]
+    if not files:
+        return None
+    top_k = run.train.kl_top_k
+    path = run.out / cache_name(base_digest, checked.dataset, files, top_k)
+    if path.exists():
+        return TeacherCache.load(path, top_k)
+    compute_in_(model, dtype)
+    cache = ask_base(
+        model, checked.dataset, files, top_k,
+        progress=lambda done, total: progress("asking the base model", done, total),
+    )  # fmt: skip
+    cache.save(path)
+    return cache
+
+
+def _device(asked: str) -> torch.device:
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("model.device is cuda, and torch finds no CUDA device.",
+                          fix="use model.device: cpu, or auto")  # fmt: skip
+    if asked == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(asked)
+
+
+def checkpoint_folder(run: Run) -> Path:
+    return run.out / CHECKPOINTS

@@ -1,0 +1,72 @@
+"""Weights stored in one dtype, computed with in another.
+
+A bf16 master on a CPU is multiplied in float32, where bf16 is several times slower. NVFP4 layers
+decode into whatever dtype the activations have, and norms promote; what remains is the embedding,
+whose output decides the dtype of everything after it, and linear layers that are not quantised.
+Those convert their weight for the length of one product and keep no copy for the backward pass.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from fourge.model.lookup import Lookup
+
+
+class MixedLinear(nn.Linear):
+    """Takes the place of an ``nn.Linear``; computes in the dtype of its input."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self.train(linear.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        if self.weight.dtype == x.dtype:
+            return functional.linear(x, self.weight, bias)
+        flat: Tensor = _Multiply.apply(x.reshape(-1, self.in_features), self.weight)  # type: ignore[no-untyped-call]
+        y = flat.view(*x.shape[:-1], self.out_features)
+        return y if bias is None else y + bias
+
+
+class _Multiply(torch.autograd.Function):
+    """``x @ weight.T`` in the dtype of ``x``; the converted weight is not kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight.to(x.dtype).T
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        grad_x = grad_y @ weight.to(x.dtype) if ctx.needs_input_grad[0] else None
+        grad_w = (grad_y.T @ x).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_w
+
+
+def compute_in_(model: Any, dtype: torch.dtype) -> None:
+    """Have a transformers model compute in a dtype, whatever its weights are stored in.
+
+    Doing it twice is doing it once. Layers may be quantised before or after.
+    """
+    for name, module in list(model.named_modules()):
+        if type(module) is nn.Linear:
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, MixedLinear(module))
+    embedding = model.get_input_embeddings()
+    if type(embedding) is nn.Embedding:
+        embedding = Lookup(embedding)
+        model.set_input_embeddings(embedding)
+
+    def cast(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        return output.to(dtype)
+
+    if not embedding._forward_hooks:
+        embedding.register_forward_hook(cast)

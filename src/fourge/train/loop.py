@@ -1,0 +1,145 @@
+"""The training loop, as an iterator of finished steps.
+
+It does not log, save, evaluate or stop: whoever pulls it does, between steps, in plain code. A
+step is a pure function of the weights, the optimizer's state and the step's number, so a run can
+be taken up again at any step and goes on as it would have.
+
+Precision: the loss and its sums are float32; gradients have the dtype of the master weight, and
+accumulate in it (without release); the update is float32 and rounded to the master's form.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fourge.core.process import peak_bytes, reset_peak
+from fourge.data.batch import Batch
+from fourge.optim.adamw import AdamW
+from fourge.optim.schedule import Schedule
+from fourge.train.codes import CodeWatch
+from fourge.train.loss import Loss, Teacher, Weights
+from fourge.train.step import batch_loss, require_finite_loss
+
+TeacherOf = Callable[[Batch], Teacher]
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one step did. Losses are means, in nats, over the step's own positions."""
+
+    step: int
+    loss: float  # what was minimised
+    target_loss: float | None  # cross entropy; None without targets
+    kl: float | None  # to the base model; None without a teacher
+    lr: float
+    grad_norm: float  # before clipping
+    moved: float  # share of the weights that are not what they were
+    codes_changed: float | None  # share of NVFP4 codes, since the forward pass before
+    tokens: int
+    targets: int
+    seconds: float
+    peak: dict[str, int] = field(default_factory=dict)  # bytes, by phase
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / max(self.seconds, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the steps of a run are made. ``batches(step)`` gives the micro-batches of one."""
+
+    batches: Callable[[int], list[Batch]]
+    schedule: Schedule
+    release: bool = True
+    chunk: int = 256
+    kl_weight: float = 0.0
+    teacher: TeacherOf | None = None
+
+
+class Stopped(Exception):  # noqa: N818 (nothing went wrong)
+    """Asked to stop, at a micro-step: the weights are those of the last finished step."""
+
+
+def steps(
+    model: Any,
+    optimizer: AdamW,
+    plan: Plan,
+    *,
+    first: int = 1,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[StepResult]:
+    """Train from step ``first`` to the schedule's last and yield what happened.
+
+    Raises:
+        DivergedError: a loss or a gradient is not finite.
+        Stopped: ``should_stop`` said so.
+    """
+    codes = CodeWatch(model)
+    base_lr = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
+    for step in range(first, plan.schedule.steps + 1):
+        factor = plan.schedule.factor(step)
+        for group, lr in zip(optimizer.param_groups, base_lr, strict=True):
+            group["lr"] = lr * factor
+        yield _step(model, optimizer, plan, step, codes, should_stop)
+
+
+def _step(
+    model: Any,
+    optimizer: AdamW,
+    plan: Plan,
+    step: int,
+    codes: CodeWatch,
+    should_stop: Callable[[], bool],
+) -> StepResult:
+    start, peak = time.perf_counter(), dict[str, int]()
+    micro = [(batch, plan.teacher(batch) if plan.teacher else None) for batch in plan.batches(step)]
+    taught = sum(int(teacher.has_T.sum()) for _, teacher in micro if teacher is not None)
+    targets = sum(batch.targets for batch, _ in micro) - taught
+    weights = Weights(1 / max(targets, 1), plan.kl_weight / max(taught, 1))
+    losses, changed = [], None
+    for batch, teacher in micro:
+        if should_stop():
+            optimizer.zero_grad()
+            raise Stopped
+        reset_peak()
+        loss = batch_loss(model, batch, weights, teacher=teacher, chunk=plan.chunk,
+                          backward_twice=optimizer.takes_two_passes)  # fmt: skip
+        require_finite_loss(loss, step, ", ".join(batch.source), optimizer.param_groups[0]["lr"])
+        changed = codes.share() if not losses else changed
+        peak["forward"] = max(peak.get("forward", 0), peak_bytes())
+        reset_peak()
+        _backward(optimizer, loss, release=plan.release)
+        peak["backward"] = max(peak.get("backward", 0), peak_bytes())
+        losses.append(loss)
+    if not plan.release:
+        reset_peak()
+        optimizer.step()
+        optimizer.zero_grad()
+        peak["update"] = peak_bytes()
+    return StepResult(
+        step=step,
+        loss=sum(loss.total.item() for loss in losses),
+        target_loss=_mean([loss.target_sum.item() for loss in losses], targets),
+        kl=_mean([loss.teacher_sum.item() for loss in losses], taught),
+        lr=optimizer.param_groups[0]["lr"],
+        grad_norm=optimizer.grad_norm,
+        moved=optimizer.moved.share,
+        codes_changed=changed,
+        tokens=sum(batch.tokens for batch, _ in micro),
+        targets=targets + taught,
+        seconds=time.perf_counter() - start,
+        peak=peak,
+    )
+
+
+def _backward(optimizer: AdamW, loss: Loss, *, release: bool) -> None:
+    if release:
+        optimizer.backward(loss.total)
+    else:
+        loss.total.backward()
+
+
+def _mean(sums: list[float], count: int) -> float | None:
+    return sum(sums) / count if count else None

@@ -1,0 +1,56 @@
+"""One step: a batch goes through the model, its loss is taken where it has targets.
+
+The hidden states after the final norm are gathered at the target positions only, so the head, by
+far the widest matrix, sees nothing that is not learned from.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from fourge.core.errors import DivergedError
+from fourge.data.batch import MASKED, Batch
+from fourge.train.loss import Loss, Teacher, Weights, head_loss
+
+
+def batch_loss(
+    model: Any,
+    batch: Batch,
+    weights: Weights,
+    *,
+    teacher: Teacher | None = None,
+    chunk: int = 256,
+    backward_twice: bool = False,
+) -> Loss:
+    """The loss of a batch; a teacher has one row per target, in the order of the positions."""
+    hidden_TH = target_states(model, batch)
+    target_T = batch.target_BT[batch.target_BT != MASKED].to(hidden_TH.device)
+    if teacher is not None:
+        target_T = target_T.masked_fill(teacher.has_T, MASKED)
+    return head_loss(
+        hidden_TH, model.get_output_embeddings(), target_T, weights,
+        teacher=teacher, chunk=chunk, backward_twice=backward_twice,
+    )  # fmt: skip
+
+
+def target_states(model: Any, batch: Batch) -> Tensor:
+    """The hidden states, after the final norm, of the positions that have a target."""
+    device = model.get_input_embeddings().weight.device
+    whole = bool(batch.mask_BT.all())  # no padding: attention is plainly causal, and faster
+    output = model.base_model(
+        input_ids=batch.token_BT.to(device),
+        attention_mask=None if whole else batch.mask_BT.to(device),
+        use_cache=False,
+    )
+    hidden_BTH: Tensor = output.last_hidden_state
+    return hidden_BTH[(batch.target_BT != MASKED).to(device)]
+
+
+def require_finite_loss(loss: Loss, step: int, source: str, lr: float) -> None:
+    """Raise before the backward pass, while the weights are those of the last good step."""
+    if not loss.total.isfinite():
+        raise DivergedError(
+            f"The loss is {loss.total.item()} at step {step}.",
+            why=f"the batch is {source}, the learning rate {lr:g}; no weight was changed",
+            fix="resume from the last checkpoint with a lower optim.lr",
+        )

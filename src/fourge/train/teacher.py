@@ -1,0 +1,109 @@
+"""The base model's own distribution, asked once and kept: what "forget nothing" is measured by.
+
+Before the first step the model, not yet quantised, reads every row that is to be held to it, and
+the log-probabilities of its top k tokens at every target position are kept: 6 bytes per token
+and position instead of a second model in memory. They are cached on disk under a digest of the
+weights, the data and k.
+
+Shapes: T target positions of a row or batch, K teacher tokens.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fourge.core.errors import ConfigError
+from fourge.core.files import whole_file
+from fourge.data.batch import MASKED, Batch, collate
+from fourge.data.dataset import Dataset
+from fourge.formats.safetensors_file import Record, read_safetensors, write_safetensors
+from fourge.formats.stored import KIND_OF
+from fourge.train.loss import Teacher, dense_head, slabs
+from fourge.train.step import target_states
+
+Row = tuple[int, int]  # file, row
+
+
+class TeacherCache:
+    """Top-k log-probabilities of rows, by row."""
+
+    def __init__(self, token: dict[Row, Tensor], log_p: dict[Row, Tensor], top_k: int) -> None:
+        self._token, self._log_p, self._top_k = token, log_p, top_k
+
+    def of(self, batch: Batch) -> Teacher:
+        """The teacher of a batch; rows that are not held to the base model have none."""
+        counts = (batch.target_BT != MASKED).sum(1).tolist()
+        token, log_p, has = [], [], []
+        for row, count in zip(batch.rows, counts, strict=True):
+            known = row in self._token
+            blank = torch.zeros(count, self._top_k)
+            token.append(self._token[row].long() if known else blank.long())
+            log_p.append(self._log_p[row].float() if known else blank)
+            has.append(torch.full((count,), known))
+        return Teacher(torch.cat(token), torch.cat(log_p), torch.cat(has))
+
+    @property
+    def nbytes(self) -> int:
+        tensors = [*self._token.values(), *self._log_p.values()]
+        return sum(tensor.nbytes for tensor in tensors)
+
+    def save(self, path: Path) -> None:
+        named = {f"token.{f}.{r}": t for (f, r), t in self._token.items()}
+        named |= {f"log_p.{f}.{r}": t for (f, r), t in self._log_p.items()}
+        records = [Record(name, KIND_OF[t.dtype], tuple(t.shape)) for name, t in named.items()]
+        with whole_file(path, overwrite=True) as temporary:
+            write_safetensors(temporary, records, named.values())
+
+    @staticmethod
+    def load(path: Path, top_k: int) -> "TeacherCache":
+        parts: dict[str, dict[Row, Tensor]] = {"token": {}, "log_p": {}}
+        for name, stored in read_safetensors(path).items():
+            kind, file, row = name.split(".")
+            parts[kind][int(file), int(row)] = stored.dense()
+        return TeacherCache(parts["token"], parts["log_p"], top_k)
+
+
+def cache_name(weights_digest: str, dataset: Dataset, files: Iterable[int], top_k: int) -> str:
+    """A file name that stands for everything the cache depends on."""
+    text = f"{weights_digest} {dataset.digest} {sorted(files)} {top_k}"
+    return f"teacher-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}.safetensors"
+
+
+@torch.no_grad()
+def ask_base(
+    model: Any,
+    dataset: Dataset,
+    files: Iterable[int],
+    top_k: int,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> TeacherCache:
+    """Ask the model, as it is now, for its distribution at every target of some files.
+
+    Raises:
+        ConfigError: more tokens are asked for than the vocabulary has.
+    """
+    if not 1 <= top_k <= model.config.vocab_size:
+        raise ConfigError(f"train.kl_top_k is {top_k}; the vocabulary has "
+                          f"{model.config.vocab_size} tokens.")  # fmt: skip
+    rows = [(file, row) for file in files for row in range(dataset.rows[file])]
+    token: dict[Row, Tensor] = {}
+    log_p: dict[Row, Tensor] = {}
+    head: nn.Module = model.get_output_embeddings()
+    for done, row in enumerate(rows):
+        batch = collate([dataset.rendered(*row)], dataset.pad, [row])
+        top, index = _top(target_states(model, batch), dense_head(head), top_k)
+        token[row], log_p[row] = index.to(torch.int32), top.to(torch.float16)
+        if progress:
+            progress(done + 1, len(rows))
+    return TeacherCache(token, log_p, top_k)
+
+
+def _top(hidden_TH: Tensor, weight_VH: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+    parts = [hidden_TH @ weight_VH[slab].to(hidden_TH.dtype).T for slab in slabs(weight_VH)]
+    log_p_TV = torch.cat(parts, dim=1).float().log_softmax(-1)
+    return log_p_TV.topk(top_k, dim=-1)
