@@ -37,7 +37,9 @@ PHASES = ("start", "model_loaded", "batch_ready", "forward_done", "backward_done
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(("cpu", "cuda")))
 @click.option("--lr", default=1e-5, show_default=True)
 @click.option("--no-release", is_flag=True, help="Keep all gradients until the update.")
-@click.option("--no-recompute", is_flag=True, help="Keep all activations for the backward pass.")
+@click.option("--recompute", default="block", show_default=True,
+              type=click.Choice(("block", "light", "none")),
+              help="What is computed again in the backward pass.")  # fmt: skip
 @click.option("--chunk-rows", type=click.IntRange(1), help="Rows updated at once.")
 @click.option("--stop-after", type=click.Choice(PHASES), default="cleanup", show_default=True)
 @click.option("--tensor-bytes", is_flag=True, help="List every tensor with its resident forms.")
@@ -45,7 +47,7 @@ PHASES = ("start", "model_loaded", "batch_ready", "forward_done", "backward_done
               help="Write the report to this file.")  # fmt: skip
 def step(
     json_file: Path | None, tensor_bytes: bool, stop_after: str, no_release: bool,
-    no_recompute: bool, compute_dtype: str, **settings: Any,
+    compute_dtype: str, **settings: Any,
 ) -> None:  # fmt: skip
     """Run one full-parameter training step and report memory and time, phase by phase.
 
@@ -53,12 +55,9 @@ def step(
     """
     calm_libraries()
     from fourge.core.files import whole_file
-    from fourge.core.process import return_freed_memory
     from fourge.harness.one_step import OneStep, Phase, StepSettings
 
-    return_freed_memory()
-    chosen = StepSettings(**settings, compute=compute_dtype, release=not no_release,
-                          recompute=not no_recompute)  # fmt: skip
+    chosen = StepSettings(**settings, compute=compute_dtype, release=not no_release)
     one, phases, trained, forms = OneStep(chosen), [], None, []
     out.print(f"{'phase':<14} {'seconds':>8} {'resident':>10} {'peak':>10} {'device':>10} "
               f"{'available':>10}")  # fmt: skip

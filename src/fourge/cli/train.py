@@ -36,11 +36,9 @@ def train(run_file: Path, settings: tuple[str, ...], resume: bool, as_json: bool
 
     run = load_run(run_file, settings)
     calm_libraries()
-    from fourge.core.process import return_freed_memory
     from fourge.harness.training import Finished, Stop
     from fourge.harness.training import train as train_run
 
-    return_freed_memory()
     stop = Stop()
     with _signals(stop), _Screen(quiet=as_json) as screen:
         last: Any = None

@@ -95,9 +95,9 @@ class TrainSettings(Strict):
     batch: Count = 8
     accumulate: Count = 1
     seed: int = 0
-    recompute: bool = True
+    recompute: Literal["block", "light", "none"] = "block"
     release: bool = True  # use each gradient inside backward, and let it go
-    loss_chunk: Count = 256
+    loss_chunk: Count | None = None  # positions; null: as many as 128 MiB of logits hold
     kl_to_base: NotNegative = 0.0  # how much rows with "learn: base" count
     kl_top_k: Count = 32
     last_layers: Count | None = None  # null: all of them

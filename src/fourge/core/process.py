@@ -11,7 +11,6 @@ from pathlib import Path
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _MEMINFO = Path("/proc/meminfo")
-_M_MMAP_THRESHOLD = -3  # of glibc's mallopt
 
 
 def resident_bytes() -> int:
@@ -29,14 +28,10 @@ def reset_peak() -> None:
         _CLEAR.write_text("5", encoding="ascii")
 
 
-def return_freed_memory() -> None:
-    """Have the C library give every freed block of a megabyte or more back at once.
-
-    By default it learns to keep blocks of up to 32 MiB for reuse, and the holes between tensors
-    that stay add up: 12 % of a training step's peak, measured on a 0.6B model.
-    """
-    with suppress(OSError, AttributeError):  # another C library does as it does
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+def trim_heap() -> None:
+    """Give what the C library keeps of freed memory back to the system: after loading, say."""
+    with suppress(OSError, AttributeError):  # another C library has no such call
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def available_bytes() -> int:

@@ -17,7 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from fourge.core.errors import ConfigError
-from fourge.core.process import available_bytes, peak_bytes, reset_peak, resident_bytes
+from fourge.core.process import (
+    available_bytes,
+    peak_bytes,
+    reset_peak,
+    resident_bytes,
+    trim_heap,
+)
 from fourge.data.batch import MASKED, Batch
 from fourge.model.build import load_model
 from fourge.model.shapes import SHAPES, random_model, shape_config
@@ -32,6 +38,7 @@ from fourge.optim.masters import MasterFormat
 from fourge.optim.moments import MomentFormat
 from fourge.train.loss import Loss, Weights
 from fourge.train.prepare import prepare_, storage_dtype
+from fourge.train.recompute import Recompute
 from fourge.train.step import batch_loss, require_finite_loss, target_states
 
 PHASES = ("start", "model_loaded", "batch_ready", "forward_done", "backward_done", "step_done",
@@ -56,7 +63,7 @@ class StepSettings:
     device: str = "cpu"
     lr: float = 1e-5
     release: bool = True
-    recompute: bool = True
+    recompute: Recompute = "block"
     chunk_rows: int | None = None
 
     def __post_init__(self) -> None:
@@ -162,6 +169,8 @@ class OneStep:
             self.named = [(name, p) for name, p in self.named if id(p) in reached]
         self.optimizer = AdamW(self.named, lr=s.lr, master=s.master, moments=s.moments, clip=1.0,
                                chunk_rows=s.chunk_rows)  # fmt: skip
+        self.optimizer.allocate()
+        trim_heap()
 
     def _make_batch(self) -> None:
         s = self.settings

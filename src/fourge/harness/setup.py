@@ -16,6 +16,7 @@ import torch
 
 from fourge.config.run import Run
 from fourge.core.errors import ConfigError
+from fourge.core.process import trim_heap
 from fourge.data.batch import Batch
 from fourge.data.dataset import Dataset, open_dataset
 from fourge.formats.stored import bytes_of
@@ -109,6 +110,8 @@ def make_ready(checked: Checked, progress: Progress) -> Ready:
     if run.model.scheme == "w4a4":
         calibrate_(model, checked.source)
     optimizer = _optimizer(run, named)
+    optimizer.allocate()
+    trim_heap()
     return Ready(checked, model, optimizer, _plan(checked, teacher), base_digest)
 
 

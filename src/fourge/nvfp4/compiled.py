@@ -21,7 +21,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-SMALL = 1 << 13  # blocks
+SMALL = 1 << 11  # blocks
 R = TypeVar("R")
 
 logger = logging.getLogger(__name__)

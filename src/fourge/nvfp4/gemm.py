@@ -91,6 +91,21 @@ def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
     return dequantize(matrix, out=out)
 
 
+@torch.library.custom_op("fourge::dequant_linear", mutates_args=())
+def dequant_linear(x: Tensor, packed: Tensor, block_scale: Tensor, tensor_scale: Tensor) -> Tensor:
+    """``x`` times the transposed weight of these codes, as one operation.
+
+    To whoever watches torch's operations (a recompute policy, for one) it is a single product,
+    whose result can be kept while everything around it is computed again.
+    """
+    return x @ dense(Nvfp4Matrix(packed, block_scale, tensor_scale), x.dtype).T
+
+
+@dequant_linear.register_fake
+def _(x: Tensor, packed: Tensor, block_scale: Tensor, tensor_scale: Tensor) -> Tensor:
+    return x.new_empty(len(x), len(packed))
+
+
 def fp4_matmul(activation: Nvfp4Matrix, weight: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
     """``activation @ weight.T`` on FP4 tensor cores."""
     return functional.scaled_mm(**scaled_mm_arguments(activation, weight), output_dtype=dtype)

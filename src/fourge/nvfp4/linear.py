@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fourge.core.errors import ConfigError
 from fourge.nvfp4.blocks import E2M1_MAX, E4M3_MAX
-from fourge.nvfp4.gemm import Backend, Scheme, dense, fp4_matmul
+from fourge.nvfp4.gemm import Backend, Scheme, dense, dequant_linear, fp4_matmul
 from fourge.nvfp4.master import MasterWeight, adopt
 from fourge.nvfp4.matrix import (
     Nvfp4Matrix,
@@ -127,7 +127,8 @@ class Nvfp4Linear(nn.Linear):
             return self.weight.matrix
         versions = self.group.versions()
         if self._codes is None or versions != self._codes_versions:
-            with torch.inference_mode(False):  # codes outlive the block that first needs them
+            # Codes outlive the block that first needs them, and are no part of what it records.
+            with torch.inference_mode(False), _disable_current_modes():
                 self.keep_codes(self._fresh_codes(versions), versions)
         assert self._codes is not None, "codes were just made"
         return self._codes
@@ -212,7 +213,8 @@ class _Multiply(torch.autograd.Function):
             return y if bias is None else y + bias
         seen = layer.quantized_input(x)
         ctx.save_for_backward(seen, *codes)
-        return functional.linear(seen, dense(matrix, seen.dtype), bias)
+        y = dequant_linear(seen, *codes)
+        return y if bias is None else y + bias
 
     @staticmethod
     @once_differentiable

@@ -172,7 +172,8 @@ def tensor_scale_for(weights: Iterable[Tensor], *, recipe: Recipe = FOURGE) -> T
 
 def amax_of(weights: Iterable[Tensor]) -> Tensor:
     """The largest magnitude of several weights, as float32."""
-    return torch.stack([weight.detach().abs().amax().float() for weight in weights]).amax()
+    ends = [torch.stack(torch.aminmax(weight.detach())) for weight in weights]  # no temporary
+    return torch.stack([each.abs().amax().float() for each in ends]).amax()
 
 
 def runner(kernel: Kernel) -> Run:

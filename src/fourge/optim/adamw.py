@@ -106,6 +106,15 @@ class AdamW(Optimizer):
         ]
         return [(name or f"parameter {i}", p, g) for i, (name, p, g) in enumerate(everything)]
 
+    def allocate(self) -> None:
+        """Make the state of every parameter now, instead of at its first update.
+
+        Made one by one between short-lived tensors, it would leave holes in the C library's heap
+        when those are freed: 12 % of a step's peak, measured on a 0.6B model.
+        """
+        for _, param, _ in self.named():
+            self._state(param)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
@@ -197,15 +206,19 @@ class AdamW(Optimizer):
 
     @torch.no_grad()
     def _update_(self, name: str, param: Tensor, group: dict[str, Any], scale: float) -> None:
-        state: dict[str, Any] = self.state[param]
-        if "step" not in state:
-            state.update(new_state(param, self.master, self.moments))
+        state = self._state(param)
         state["step"] += 1
         numbers = _numbers(group, state["step"], scale).tensor(param.device)
         update_tensor_(
             name, param, state, numbers, moments=self.moments, seed=self.seed,
             chunk_rows=self.chunk_rows, moved=self.moved,
         )  # fmt: skip
+
+    def _state(self, param: Tensor) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[param]
+        if "step" not in state:
+            state.update(new_state(param, self.master, self.moments))
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As any optimizer's, but the stored state keeps its dtypes: codes are not numbers."""

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from fourge.core.errors import DivergedError
+from fourge.nvfp4.compiled import compiled
 
 GROWTH, MEMORY = 1.05, 0.98
-PIECE = 1 << 22  # elements
+WIDTH = 256
 _NOTHING = 1e-30  # keeps a norm of zero from being divided by
 
 
@@ -26,9 +27,11 @@ def finite_square(name: str, grad: Tensor, *, others_changed: bool) -> float:
     Raises:
         DivergedError: it is not finite, because a value is not, or is beyond 1e19.
     """
-    # In pieces: torch converts a bf16 tensor to float32 as a whole before it sums.
-    parts = [torch.linalg.vector_norm(p, dtype=torch.float32) for p in grad.reshape(-1).split(PIECE)]
-    square = float(torch.linalg.vector_norm(torch.stack(parts))) ** 2
+    flat = grad.reshape(-1)
+    whole = flat.numel() - flat.numel() % WIDTH
+    squares = _square_sums(flat[:whole].view(-1, WIDTH)).double().sum()
+    squares += flat[whole:].double().square().sum()
+    square = float(squares)
     if isfinite(square):
         return square
     raise DivergedError(
@@ -38,6 +41,13 @@ def finite_square(name: str, grad: Tensor, *, others_changed: bool) -> float:
         else "no weight was changed",
         fix="resume from the last checkpoint with a lower learning rate",
     )
+
+
+def _row_squares(grad_NK: Tensor) -> Tensor:
+    return grad_NK.to(torch.float32).square().sum(-1)
+
+
+_square_sums = compiled(_row_squares, small=64)  # torch's own norm converts all of it first
 
 
 def global_scale(norm: float, clip: float | None) -> float:

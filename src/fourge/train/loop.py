@@ -53,7 +53,7 @@ class Plan:
     batches: Callable[[int], list[Batch]]
     schedule: Schedule
     release: bool = True
-    chunk: int = 256
+    chunk: int | None = None
     kl_weight: float = 0.0
     teacher: TeacherOf | None = None
 

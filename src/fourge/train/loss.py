@@ -33,6 +33,7 @@ from fourge.model.lookup import offer_gradient
 from fourge.nvfp4.linear import Nvfp4Linear
 from fourge.nvfp4.matrix import dequantize
 
+LOGITS = 128 << 20  # bytes of logits that may exist at once
 SLAB = 1 << 24  # elements of the head converted at once
 _TINY = 1e-30
 
@@ -73,10 +74,16 @@ def head_loss(
     weights: Weights,
     *,
     teacher: Teacher | None = None,
-    chunk: int = 256,
+    chunk: int | None = None,
     backward_twice: bool = False,
 ) -> Loss:
-    """The loss of hidden states after the final norm, under a head without bias."""
+    """The loss of hidden states after the final norm, under a head without bias.
+
+    ``chunk`` is the number of positions at once; by default what ``LOGITS`` holds.
+    """
+    positions = len(hidden_TH)
+    chunk = chunk or max(1, LOGITS // (4 * len(head.weight)))
+    chunk = max(1, -(-positions // max(1, -(-positions // chunk))))  # all of one size
     total, target_sum, teacher_sum = _HeadLoss.apply(  # type: ignore[no-untyped-call]
         hidden_TH, head.weight, head, target_T, weights, teacher, chunk, backward_twice
     )
@@ -148,7 +155,11 @@ def slabs(weight_VH: Tensor) -> Iterator[slice]:
 def _logits(hidden_CH: Tensor, weight_VH: Tensor) -> Tensor:
     logit_VC = hidden_CH.new_empty(len(weight_VH), len(hidden_CH), dtype=torch.float32)
     for slab in slabs(weight_VH):
-        logit_VC[slab] = weight_VH[slab].to(hidden_CH.dtype) @ hidden_CH.T
+        weight = weight_VH[slab].to(hidden_CH.dtype)
+        if weight.dtype == torch.float32:
+            torch.mm(weight, hidden_CH.T, out=logit_VC[slab])
+        else:
+            logit_VC[slab] = weight @ hidden_CH.T
     return logit_VC
 
 
@@ -156,34 +167,37 @@ def _score_(
     logit_VC: Tensor, target_C: Tensor, teacher: Teacher | None, weights: Weights
 ) -> Tensor:
     """Loss and sums of a chunk; the logits become their own gradient, in place."""
-    log_norm_C = logit_VC.logsumexp(0)
     has_C = target_C != MASKED
     safe_C = target_C.clamp(min=0).unsqueeze(0)
-    nll_C = torch.where(has_C, log_norm_C - logit_VC.gather(0, safe_C).squeeze(0), 0.0)
-    if teacher is None:
-        _softmax_(logit_VC, log_norm_C).mul_(has_C * weights.target)
-        logit_VC.scatter_add_(0, safe_C, (has_C * -weights.target).unsqueeze(0))
+    picked_C = logit_VC.gather(0, safe_C).squeeze(0)
+    top_KC = None if teacher is None else logit_VC.gather(0, teacher.token_TK.T)
+    log_norm_C, per_total_C = _exponentials_(logit_VC)
+    nll_C = torch.where(has_C, log_norm_C - picked_C, 0.0)
+    scale_C = has_C * weights.target
+    if teacher is None or top_KC is None:
         kl_C = torch.zeros_like(nll_C)
+        logit_VC.mul_(scale_C * per_total_C)
     else:
-        kl_C = _score_both_(logit_VC, log_norm_C, safe_C, has_C, teacher, weights)
+        kl_C, elsewhere_C, grad_KC = _divergence(top_KC - log_norm_C, teacher, weights)
+        logit_VC.mul_((scale_C + elsewhere_C) * per_total_C)
+        logit_VC.scatter_add_(0, teacher.token_TK.T, grad_KC)
+    logit_VC.scatter_add_(0, safe_C, -scale_C.unsqueeze(0))
     total = weights.target * nll_C.sum() + weights.teacher * kl_C.sum()
     return torch.stack([total, nll_C.sum(), kl_C.sum()])
 
 
-def _softmax_(logit_VC: Tensor, log_norm_C: Tensor) -> Tensor:
-    return logit_VC.sub_(log_norm_C).exp_()
+def _exponentials_(logit_VC: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits become exponentials, in place; the log of their sum, and one over the sum."""
+    largest_C = logit_VC.amax(0)
+    total_C = logit_VC.sub_(largest_C).exp_().sum(0)
+    return largest_C + total_C.log(), 1 / total_C
 
 
-def _score_both_(
-    logit_VC: Tensor,
-    log_norm_C: Tensor,
-    safe_C: Tensor,
-    has_C: Tensor,
-    teacher: Teacher,
-    weights: Weights,
-) -> Tensor:
-    token_KC, log_p_KC = teacher.token_TK.T, teacher.log_p_TK.T.float()
-    log_q_KC = logit_VC.gather(0, token_KC) - log_norm_C
+def _divergence(
+    log_q_KC: Tensor, teacher: Teacher, weights: Weights
+) -> tuple[Tensor, Tensor, Tensor]:
+    """KL to the teacher, the factor of q in its gradient off the top k, and what differs on it."""
+    log_p_KC = teacher.log_p_TK.T.float()
     p_KC, q_KC = log_p_KC.exp(), log_q_KC.exp()
     p_rest_C = (1 - p_KC.sum(0)).clamp(min=0.0)
     q_rest_C = (1 - q_KC.sum(0)).clamp(min=_TINY)
@@ -191,10 +205,7 @@ def _score_both_(
     kl_C = torch.where(teacher.has_T, (p_KC * (log_p_KC - log_q_KC)).sum(0) + rest_C, 0.0)
     taught_C = teacher.has_T * weights.teacher
     elsewhere_C = taught_C * (1 - p_rest_C / q_rest_C)
-    _softmax_(logit_VC, log_norm_C).mul_(has_C * weights.target + elsewhere_C)
-    logit_VC.scatter_add_(0, safe_C, (has_C * -weights.target).unsqueeze(0))
-    logit_VC.scatter_add_(0, token_KC, taught_C * (q_KC - p_KC) - elsewhere_C * q_KC)
-    return kl_C
+    return kl_C, elsewhere_C, taught_C * (q_KC - p_KC) - elsewhere_C * q_KC
 
 
 def _grad_hidden(grad_VC: Tensor, weight_VH: Tensor, dtype: torch.dtype) -> Tensor:

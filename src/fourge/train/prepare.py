@@ -17,6 +17,7 @@ from fourge.model.swap import KEEP_BF16, nvfp4_layers, quantize_, scale_groups_o
 from fourge.model.tensors import to_quantize
 from fourge.nvfp4.gemm import Scheme
 from fourge.optim.masters import MasterFormat
+from fourge.train.recompute import Recompute, recompute_
 
 # What a config may do to logits after the head; the chunked loss does none of it.
 _AFTER_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")
@@ -36,7 +37,7 @@ def prepare_(
     master: MasterFormat = "bf16",
     compute_dtype: torch.dtype = torch.float32,
     last_layers: int | None = None,
-    recompute: bool = True,
+    recompute: Recompute = "block",
 ) -> list[tuple[str, Tensor]]:
     """Prepare in place; the parameters to train, by name.
 
@@ -53,8 +54,7 @@ def prepare_(
             group.pack_()
     if last_layers is not None:
         freeze_but_last_(model, last_layers)
-    if recompute:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    recompute_(model, recompute)
     model.train()
     model.config.use_cache = False
     return [(name, param) for name, param in model.named_parameters() if param.requires_grad]

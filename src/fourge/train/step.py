@@ -19,7 +19,7 @@ def batch_loss(
     weights: Weights,
     *,
     teacher: Teacher | None = None,
-    chunk: int = 256,
+    chunk: int | None = None,
     backward_twice: bool = False,
 ) -> Loss:
     """The loss of a batch; a teacher has one row per target, in the order of the positions."""
