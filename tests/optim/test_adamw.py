@@ -1,5 +1,6 @@
 """AdamW as an optimizer: against torch's own, cut in any way, released or not, misused."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -25,7 +26,12 @@ def loss_of(model: nn.Module, step: int) -> Tensor:
     generator = torch.Generator().manual_seed(step)
     dtype = next(model.parameters()).dtype
     x = torch.randn(16, 128, generator=generator).to(dtype)
-    return (model(x).float() - x.float()[:, :40]).square().mean()
+    loss: Tensor = (model(x).float() - x.float()[:, :40]).square().mean()
+    return loss
+
+
+def weight_of(model: nn.Module, name: str) -> nn.Parameter:
+    return model.get_parameter(name)
 
 
 def weights(model: nn.Module) -> list[Tensor]:
@@ -91,7 +97,8 @@ def test_the_norm_is_torch_s() -> None:
     model = network()
     optimizer = AdamW(model.named_parameters(), master="fp32", moments="fp32", clip=1.0)
     loss_of(model, 0).backward()
-    expected = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    expected = torch.nn.utils.get_total_norm(grads)
     optimizer.step()
     assert optimizer.grad_norm == pytest.approx(expected.item(), rel=1e-6)
 
@@ -118,7 +125,7 @@ def test_tensor_clipping_holds_a_spike_down_to_the_tensor_s_own_past() -> None:
                           clip=clip)  # fmt: skip
         for step in range(10):
             optimizer.backward(loss_of(model, step) * (spike if step == 9 else 1.0))
-        return max(state["v"].amax().item() for state in optimizer.state.values())
+        return max(float(state["v"].amax()) for state in optimizer.state.values())
 
     assert moved(1e3, 1e3) < 4 * moved(1.0, 1e3)
     assert moved(1e3, None) > 1e3 * moved(1.0, None)
@@ -137,9 +144,14 @@ def test_accumulation_without_release_is_torch_s() -> None:
 def test_a_second_backward_in_a_released_step_is_refused() -> None:
     model = network()
     optimizer = AdamW(model.named_parameters(), master="fp32")
-    with pytest.raises(ConfigError, match="second gradient"), optimizer.released():
-        loss_of(model, 0).backward()
-        loss_of(model, 1).backward()
+
+    def twice() -> None:
+        with optimizer.released():
+            loss_of(model, 0).backward()
+            loss_of(model, 1).backward()
+
+    with pytest.raises(ConfigError, match="second gradient"):
+        twice()
     with pytest.raises(DivergedError, match="between two steps"):
         optimizer.step()
 
@@ -191,7 +203,7 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(bad: float) -> None:
     optimizer = AdamW(model.named_parameters())
     before = weights(model)
     loss_of(model, 0).backward()
-    model[2].weight.grad[3, 3] = bad  # type: ignore[index,union-attr]
+    weight_of(model, "2.weight").grad[3, 3] = bad  # type: ignore[index]
     with pytest.raises(DivergedError, match=r"gradient of 2\.weight is not finite"):
         optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
@@ -206,8 +218,8 @@ def test_a_released_gradient_that_is_not_finite_stops_the_tensors_after_it() -> 
     def spoil(grad: Tensor) -> Tensor:
         return grad * float("nan")
 
-    model[0].weight.register_hook(spoil)
-    model[0].bias.register_hook(spoil)
+    weight_of(model, "0.weight").register_hook(spoil)
+    weight_of(model, "0.bias").register_hook(spoil)
     with pytest.raises(DivergedError, match=r"0\.(weight|bias) is not finite"):
         optimizer.backward(loss_of(model, 0))
     after = weights(model)
@@ -223,14 +235,15 @@ def test_a_group_s_learning_rate_is_real_and_a_gradient_multiplier_does_nothing(
 
     def movement(multiplier: float, lr: float) -> Tensor:
         model = network()
-        groups = [{"params": [("0.weight", model[0].weight)], "lr": lr}]
+        weight = weight_of(model, "0.weight")
+        groups = [{"params": [("0.weight", weight)], "lr": lr}]
         optimizer = AdamW(groups, master="fp32", moments="fp32", eps=1e-30)
-        before = model[0].weight.detach().clone()
+        before = weight.detach().clone()
         for step in range(3):
             optimizer.zero_grad()
             (loss_of(model, step) * multiplier).backward()
             optimizer.step()
-        return (model[0].weight.detach() - before).abs().mean()
+        return (weight.detach() - before).abs().mean()
 
     plain = movement(1.0, 1e-3)
     torch.testing.assert_close(movement(0.01, 1e-3), plain, rtol=0.02, atol=0)
@@ -331,16 +344,20 @@ def test_what_is_asked_for_is_what_moves(
     realised = -((value_of(weight) - before) * sign).double().mean().item() / asked
     nearest = nearest_movement(weight, before, matrix, sign * lr) / lr
     with capsys.disabled():
-        print(f"\n  {master} lr {lr:g}: asked 1, realised {realised:.3f}, nearest {nearest:.3f}")
+        sys.stdout.write(
+            f"\n  {master} lr {lr:g}: asked 1, realised {realised:.3f}, nearest {nearest:.3f}\n"
+        )
     assert realised == pytest.approx(1.0, abs=0.05)
-    if lr <= 1e-5 or master == "nvfp4" and lr <= 1e-4:
+    if lr <= 1e-5 or master == "nvfp4":
         assert nearest < 0.2
 
 
 def value_of(weight: nn.Parameter) -> Tensor:
     from fourge.nvfp4.matrix import dequantize
 
-    return dequantize(weight.matrix) if isinstance(weight, PackedWeight) else weight.detach().float()
+    return (
+        dequantize(weight.matrix) if isinstance(weight, PackedWeight) else weight.detach().float()
+    )
 
 
 def nearest_movement(weight: nn.Parameter, before: Tensor, matrix: Any, update: Tensor) -> float:

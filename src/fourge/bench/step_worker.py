@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from fourge.bench.quality import whole_batch
 from fourge.core.process import peak_bytes, reset_peak, resident_bytes
-from fourge.data.batch import MASKED, Batch
 from fourge.harness.one_step import OneStep, StepSettings
 from fourge.model.build import load_model
 from fourge.model.embedded import EMBEDDED
@@ -45,13 +45,9 @@ def plain_step(batch: int, length: int) -> Callable[[], float]:
 def our_step(batch: int, length: int, **settings: Any) -> Callable[[], float]:
     """NVFP4 weights in forward, bf16 master, int8 moments, release, recompute."""
     one = OneStep(StepSettings(model=EMBEDDED, batch=batch, tokens=length, **settings))
-    one._load()
-    token_BT = tokens(batch, length, one.model.config.vocab_size)
-    target_BT = torch.full_like(token_BT, MASKED)
-    target_BT[:, :-1] = token_BT[:, 1:]
-    whole = torch.ones_like(token_BT, dtype=torch.bool)
-    rows = tuple((0, row) for row in range(batch))
-    data = Batch(token_BT, target_BT, whole, ("random",) * batch, rows)
+    for _ in one.run("model_loaded"):
+        pass
+    data = whole_batch(tokens(batch, length, one.model.config.vocab_size))
 
     def step() -> float:
         loss = batch_loss(one.model, data, Weights(1 / data.targets))

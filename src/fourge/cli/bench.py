@@ -1,5 +1,7 @@
 """``fourge bench``: measure against peers."""
 
+from dataclasses import asdict
+
 import click
 
 from fourge.cli.screen import calm_libraries, echo_json, json_option, out
@@ -29,3 +31,74 @@ def nvfp4(repeats: int, no_load: bool, as_json: bool) -> None:
             out.print(part.table())
     if as_json:
         echo_json([part.as_dict() for part in results])
+
+
+@bench.command()
+@click.option("--repeats", default=9, show_default=True, help="Rounds; the median counts.")
+@json_option
+def optim(repeats: int, as_json: bool) -> None:
+    """Update 56.6 million bf16 weights: against torch, bitsandbytes and torchao."""
+    calm_libraries()
+    from fourge.bench.optim import measure
+
+    measured = measure(repeats)
+    if as_json:
+        echo_json(measured.as_dict())
+    else:
+        out.print(measured.table())
+
+
+@bench.command()
+@click.option("--repeats", default=5, show_default=True, help="Steps; the median counts.")
+@click.option("--batch", default=8, show_default=True, help="Sequences.")
+@click.option("--tokens", default=96, show_default=True, help="Tokens per sequence.")
+@json_option
+def step(repeats: int, batch: int, tokens: int, as_json: bool) -> None:
+    """A whole training step of the embedded model: against plain transformers.
+
+    Time, and peak memory above what the process held before it loaded the model.
+    """
+    calm_libraries()
+    from fourge.bench.step import measure
+
+    sides = measure(repeats, batch, tokens)
+    if as_json:
+        echo_json([asdict(side) for side in sides])
+        return
+    out.print(f"The embedded model, {batch} sequences of {tokens} tokens")
+    for side in sides:
+        out.print(side.row(sides[0]))
+
+
+@bench.command()
+@click.option("--steps", default=100, show_default=True)
+@click.option("--seeds", default=3, show_default=True)
+@click.option("--lr", default=2e-5, show_default=True)
+@click.option("--batch", default=2, show_default=True, help="Sequences per step.")
+@click.option("--tokens", default=64, show_default=True, help="Tokens per sequence.")
+@json_option
+def quality(steps: int, seeds: int, lr: float, batch: int, tokens: int, as_json: bool) -> None:
+    """Train on real text with exact and with packed optimizers: does the loss differ?
+
+    Each number is the mean loss of a tenth of the steps; then how far it is from fp32 +
+    fp32. About 20 minutes.
+    """
+    calm_libraries()
+    from fourge.bench.quality import gaps, measure
+
+    curves = []
+    for curve in measure(steps, seeds, lr=lr, batch=batch, length=tokens):
+        curves.append(curve)
+        if not as_json:
+            numbers = " ".join(f"{loss:.3f}" for loss in curve.tenths())
+            out.print(
+                f"{curve.master}+{curve.moments} seed {curve.seed}: {numbers}", soft_wrap=True
+            )
+    found = gaps(curves)
+    if as_json:
+        echo_json({"curves": [asdict(curve) for curve in curves], "gaps": found})
+        return
+    for name, rows in found.items():
+        worst = max(abs(gap) for row in rows for gap in row)
+        last = sum(row[-1] for row in rows) / len(rows)
+        out.print(f"{name}: at most {worst:.2%} from fp32 + fp32; the last tenth {last:+.2%}")

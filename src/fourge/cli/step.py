@@ -96,6 +96,8 @@ def _row(phase: "Phase") -> str:
 def _print_forms(forms: list[dict[str, Any]]) -> None:
     out.print(f"{'master':>10} {'codes':>10} {'gradient':>10} {'optimizer':>10}  tensor")
     for form in forms:
-        numbers = " ".join(f"{size(form[k]):>10}" for k in ("master", "codes", "gradient", "optimizer"))
+        numbers = " ".join(
+            f"{size(form[k]):>10}" for k in ("master", "codes", "gradient", "optimizer")
+        )
         shape = " x ".join(map(str, form["shape"]))
         out.print(f"{numbers}  {form['name']} ({shape})", soft_wrap=True)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 @click.command(
     epilog="Exit status: 0 trained, 2 wrong input, 3 diverged, 130 or 143 stopped and saved."
 )
-@click.argument("run_file", metavar="RUN.yaml",
-                type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
+@click.argument("run_file", metavar="RUN.yaml", type=click.Path(path_type=Path))
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
               help="Another value for one setting, as optim.lr=2e-5; may be repeated.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on from the last checkpoint under out.")
@@ -60,7 +59,7 @@ def _signals(stop: "Stop") -> Iterator[None]:
     def ask(number: int, frame: object) -> None:
         stop.signal = number
         _line(f"stopping after this micro-step, with a checkpoint ({signal.strsignal(number)})")
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
 
     for number in before:
         signal.signal(number, ask)

@@ -123,7 +123,9 @@ class OneStep:
     def run(self, stop_after: str = "cleanup") -> Iterator[Report]:
         """The phases, in order, up to and including ``stop_after``."""
         if stop_after not in PHASES:
-            raise ConfigError(f"There is no phase {stop_after!r}.", fix=f"one of: {', '.join(PHASES)}")
+            raise ConfigError(
+                f"There is no phase {stop_after!r}.", fix=f"one of: {', '.join(PHASES)}"
+            )
         for name, step, do in self._phases():
             do()
             yield self._measured(name, step)
@@ -146,7 +148,9 @@ class OneStep:
         now = time.perf_counter()
         seconds, self._started = now - self._started, now
         device = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-        phase = Phase(name, step, seconds, resident_bytes(), peak_bytes(), device, available_bytes())
+        phase = Phase(
+            name, step, seconds, resident_bytes(), peak_bytes(), device, available_bytes()
+        )
         reset_peak()
         return phase
 
@@ -215,10 +219,9 @@ class OneStep:
         for name, param in self.named:
             state = self.optimizer.state.get(param, {})
             held = sum(t.nbytes for t in state.values() if isinstance(t, Tensor))
-            yield TensorForms(
-                name, tuple(param.shape), _master_bytes(param), _code_bytes(layers.get(name), param),
-                param.numel() * param.element_size(), held,
-            )  # fmt: skip
+            codes = _code_bytes(layers.get(name), param)
+            gradient = param.numel() * param.element_size()
+            yield TensorForms(name, tuple(param.shape), _master_bytes(param), codes, gradient, held)
 
 
 def _master_bytes(param: Tensor) -> int:

@@ -83,7 +83,9 @@ def train(
         FourgeError: as the user's mistakes are; DivergedError when training cannot go on.
     """
     stop, tell = stop or Stop(), progress or (lambda what, done, total: None)
-    state = _resumed(run) if resume else _refuse_existing(run)
+    if not resume:
+        _refuse_existing(run)
+    state = _resumed(run) if resume else None
     checked = check(run, tell)
     if state is not None:
         _require_same_run(state, run, checked)

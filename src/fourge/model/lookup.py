@@ -12,15 +12,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
-_offered = WeakTensorKeyDictionary()  # weight -> a gradient that is on its way to it
+# weight -> a gradient on its way to it. Held weakly: where no lookup takes it, it is not kept, and
+# where autograd has added it to another, it is gone, and adding to it would be adding to nothing.
+_offered = WeakTensorKeyDictionary()
 
 
 def offer_gradient(weight: Tensor, grad: Tensor | None) -> None:
     """Let a lookup of this weight, later in this backward pass, add to a gradient in place."""
     if grad is not None:
-        _offered[weight] = grad
+        _offered[weight] = TensorWeakRef(grad)
 
 
 class Lookup(nn.Embedding):
@@ -48,7 +50,8 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, None]:
         (token,) = ctx.saved_tensors
-        offered = _offered.pop(ctx.weight, None)
+        reference = _offered.pop(ctx.weight, None)
+        offered = None if reference is None else reference()
         flat, rows = token.reshape(-1), grad.reshape(-1, grad.shape[-1]).float()
         if ctx.padding is not None:  # as torch has it: the padding row is never trained by lookup
             rows = rows * (flat != ctx.padding).unsqueeze(-1)

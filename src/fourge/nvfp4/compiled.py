@@ -40,7 +40,8 @@ def compiled(stage: Callable[..., R], *, small: int = SMALL) -> Callable[..., R]
         for arg in args:
             if arg.dim():
                 torch._dynamo.maybe_mark_dynamic(arg, 0)
-        return _compile(stage, torch.get_num_threads())(*args)
+        kernel: Callable[..., R] = _compile(stage, torch.get_num_threads())
+        return kernel(*args)
 
     return call
 

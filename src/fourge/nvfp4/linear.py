@@ -75,7 +75,9 @@ class ScaleGroup:
 
     @torch.no_grad()
     def pack_(self) -> None:
-        """Make the codes the master: the members' dense weights are given up."""
+        """Make the codes the master: the members' dense weights are given up. Once is enough."""
+        if all(isinstance(member.weight, PackedWeight) for member in self.members):
+            return
         scale = self.tensor_scale(self.versions()) * ROOM
         for member in self.members:
             matrix = quantize(member.weight, recipe=self.recipe, tensor_scale=scale)
@@ -213,8 +215,8 @@ class _Multiply(torch.autograd.Function):
             return y if bias is None else y + bias
         seen = layer.quantized_input(x)
         ctx.save_for_backward(seen, *codes)
-        y = dequant_linear(seen, *codes)
-        return y if bias is None else y + bias
+        product: Tensor = dequant_linear(seen, *codes)
+        return product if bias is None else product + bias
 
     @staticmethod
     @once_differentiable

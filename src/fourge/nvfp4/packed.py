@@ -85,7 +85,7 @@ def requantize_rows_(
     first = torch.tensor((rows.start or 0) * value_RC.shape[1], device=value_NK.device)
     old_N = matrix.block_scale_RB[rows].reshape(-1).float()
     wanted_N = amax_N.float() / matrix.tensor_scale
-    low_N, boost_N, scale_N = run(_next_scale)(wanted_N, old_N, words, first)
+    low_N, boost_N, scale_N = run(_next_scale)(wanted_N, old_N, words, first).unbind()
     fair_NK = run(_unclipped)(value_NK, low_N * matrix.tensor_scale, boost_N)
     code_NK = run(stochastic_codes)(fair_NK, scale_N, matrix.tensor_scale, words, first)
     matrix.packed_RC[rows] = run(blocks.pack)(code_NK).view(-1, value_RC.shape[1] // 2)
@@ -93,10 +93,8 @@ def requantize_rows_(
     matrix.block_scale_RB[rows] = stored_RB
 
 
-def _next_scale(
-    wanted_N: Tensor, old_N: Tensor, words: Tensor, first: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What is not clipped, how far to push what is above it, and the scale, for each block.
+def _next_scale(wanted_N: Tensor, old_N: Tensor, words: Tensor, first: Tensor) -> Tensor:
+    """Three rows: the scale nothing is clipped up to, the push for what is above, the scale.
 
     ``wanted`` is the block's largest magnitude over the tensor scale.
     """
@@ -112,7 +110,7 @@ def _next_scale(
     up_N = grows_N & (chance_N < odds_N) & (low_N < E4M3_MAX)
     kept_N = torch.where(grows_N, low_N, torch.where(halves_N, old_N * 0.5, old_N))
     boost_N = torch.where(up_N, 1.0 / odds_N.clamp(min=2.0**-24), 0.0)
-    return kept_N, boost_N, torch.where(up_N, low_N + step_N, kept_N)
+    return torch.stack([kept_N, boost_N, torch.where(up_N, low_N + step_N, kept_N)])
 
 
 def _e4m3_below(value_N: Tensor) -> Tensor:
@@ -134,4 +132,4 @@ def _unclipped(value_NK: Tensor, low_N: Tensor, boost_N: Tensor) -> Tensor:
     size_NK = value_NK.abs()
     above_NK = (size_NK - limit_N1).clamp(min=0.0)
     fair_NK = torch.minimum(size_NK, limit_N1) + above_NK * boost_N.unsqueeze(-1)
-    return torch.where(value_NK < 0, -fair_NK, fair_NK)
+    return torch.copysign(fair_NK, value_NK)  # a zero keeps its sign, hence its code

@@ -30,7 +30,7 @@ def finite_square(name: str, grad: Tensor, *, others_changed: bool) -> float:
     flat = grad.reshape(-1)
     whole = flat.numel() - flat.numel() % WIDTH
     squares = _square_sums(flat[:whole].view(-1, WIDTH)).double().sum()
-    squares += flat[whole:].double().square().sum()
+    squares += _row_squares(flat[whole:].unsqueeze(0)).double().sum()
     square = float(squares)
     if isfinite(square):
         return square

@@ -40,8 +40,13 @@ from fourge.optim.moments import (
     unpack_halves,
 )
 
+Run = Callable[[Callable[..., None]], Callable[..., None]]
 TOP8, TOP4 = 127, 7  # largest magnitude of m's code
 SMALL = 64  # blocks; below, the plain function is as fast as the call
+
+
+def _compile(stage: Callable[..., None]) -> Callable[..., None]:
+    return compiled(stage, small=SMALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def update_(
     numbers: Tensor,
     words: Tensor,
     first: Tensor,
-    run: Callable[..., Callable[..., None]] = functools.partial(compiled, small=SMALL),
+    run: Run = _compile,
 ) -> None:
     """Update weight and moments of these blocks in place.
 

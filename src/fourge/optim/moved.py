@@ -47,5 +47,6 @@ def changed(before: Tensor, after: Tensor, codes_per_value: int = 1) -> Tensor:
     """How many differ, as a 0-d tensor."""
     if codes_per_value == 1:
         return (before != after).sum()
-    difference = before ^ after
-    return ((difference & 0xF) != 0).sum() + ((difference >> 4) != 0).sum()
+    differs, some = before ^ after, before | after  # codes 0 and 8 are both zero
+    low = ((differs & 0xF) != 0) & ((some & 0x7) != 0)
+    return low.sum() + (((differs >> 4) != 0) & ((some & 0x70) != 0)).sum()

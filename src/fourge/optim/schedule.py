@@ -6,7 +6,7 @@ step is spent at a rate of zero. A pure function: a resumed run needs nothing bu
 """
 
 from dataclasses import dataclass
-from math import cos, pi
+from math import ceil, cos, pi
 from typing import Literal
 
 from fourge.core.errors import ConfigError
@@ -45,4 +45,5 @@ class Schedule:
 
 def warmup_steps(warmup: float, steps: int) -> int:
     """Below 1 it is a share of the steps, rounded up; otherwise a number of them."""
-    return -int(-warmup * steps // 1) if warmup < 1 else int(warmup)
+    # 0.07 * 100 is a little more than 7.
+    return ceil(round(warmup * steps, 6)) if warmup < 1 else int(warmup)

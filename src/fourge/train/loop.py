@@ -98,7 +98,8 @@ def _step(
     taught = sum(int(teacher.has_T.sum()) for _, teacher in micro if teacher is not None)
     targets = sum(batch.targets for batch, _ in micro) - taught
     weights = Weights(1 / max(targets, 1), plan.kl_weight / max(taught, 1))
-    losses, changed = [], None
+    losses: list[Loss] = []
+    changed = None
     for batch, teacher in micro:
         if should_stop():
             optimizer.zero_grad()

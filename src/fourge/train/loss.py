@@ -82,10 +82,11 @@ def head_loss(
     ``chunk`` is the number of positions at once; by default what ``LOGITS`` holds.
     """
     positions = len(hidden_TH)
-    chunk = chunk or max(1, LOGITS // (4 * len(head.weight)))
+    weight: Tensor = head.weight  # type: ignore[assignment]
+    chunk = chunk or max(1, LOGITS // (4 * len(weight)))
     chunk = max(1, -(-positions // max(1, -(-positions // chunk))))  # all of one size
     total, target_sum, teacher_sum = _HeadLoss.apply(  # type: ignore[no-untyped-call]
-        hidden_TH, head.weight, head, target_T, weights, teacher, chunk, backward_twice
+        hidden_TH, weight, head, target_T, weights, teacher, chunk, backward_twice
     )
     return Loss(total, target_sum, teacher_sum)
 
@@ -143,7 +144,7 @@ def dense_head(head: nn.Module) -> Tensor:
     """The head's weight as forward sees it: decoded where it is NVFP4."""
     if isinstance(head, Nvfp4Linear):
         return dequantize(head.codes())
-    weight: Tensor = head.weight.detach()  # type: ignore[union-attr,operator]
+    weight: Tensor = head.weight.detach()  # type: ignore[operator]
     return weight
 
 

@@ -1,8 +1,8 @@
 """Make a loaded model ready for training: which weights, in which form, computed in which dtype.
 
-    loaded in the master's dtype -> computing in the compute dtype
-                                 -> linear layers in NVFP4, packed if the pack is the master
-                                 -> all but the last N layers frozen, if asked for
+loaded in the master's dtype -> computing in the compute dtype
+                             -> linear layers in NVFP4, packed if the pack is the master
+                             -> all but the last N layers frozen, if asked for
 """
 
 from collections.abc import Sequence
@@ -84,4 +84,6 @@ def _require_plain_head(model: Any) -> None:
                 fix="train a model without it",
             )
     if model.get_output_embeddings().bias is not None:
-        raise ConfigError("The model's head has a bias.", why="the chunked loss has no place for it")
+        raise ConfigError(
+            "The model's head has a bias.", why="the chunked loss has no place for it"
+        )

@@ -1,0 +1,76 @@
+"""``fourge bench step``: a whole training step against plain transformers.
+
+The embedded model, 8 sequences of 96 tokens. Plain: float32 weights, transformers' own forward
+and loss, ``torch.optim.AdamW(fused=True)``. Ours: NVFP4 weights in forward, bf16 master, int8
+moments, gradients released in backward, and each way to recompute. Each side is a process of its
+own, and they take a step in turn; memory is above what the process held before it loaded the
+model.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from fourge.core.units import size
+
+NAMES = {
+    "plain": "transformers float32, fused AdamW",
+    "block": "fourge, recompute block",
+    "light": "fourge, recompute light",
+    "none": "fourge, recompute none",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one side took."""
+
+    name: str
+    seconds: float  # median
+    peak: int  # bytes, the highest of all steps
+
+    def row(self, yardstick: "Side") -> str:
+        return (
+            f"  {self.name:<36} {self.seconds:>7.2f} s {self.seconds / yardstick.seconds:>6.2f} x "
+            f"{size(self.peak):>9} {self.peak / yardstick.peak:>6.2f} x"
+        )
+
+
+def measure(rounds: int, batch: int, length: int) -> list[Side]:
+    """Plain first, then ours."""
+    workers = {key: _worker(key, batch, length) for key in NAMES}
+    reports: dict[str, list[dict[str, Any]]] = {key: [] for key in NAMES}
+    try:
+        for _ in range(rounds + 1):
+            for key, worker in workers.items():
+                reports[key].append(_ask(worker))
+    finally:
+        for worker in workers.values():
+            worker.kill()
+            worker.wait()
+    return [
+        Side(NAMES[key], median(r["seconds"] for r in each[1:]), max(r["peak"] for r in each[1:]))
+        for key, each in reports.items()
+    ]
+
+
+def _worker(key: str, batch: int, length: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "fourge.bench.step_worker", key, str(batch), str(length)]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+
+
+def _ask(worker: "subprocess.Popen[str]") -> dict[str, Any]:
+    assert worker.stdin is not None, "piped"
+    assert worker.stdout is not None, "piped"
+    worker.stdin.write("step\n")
+    worker.stdin.flush()
+    line = worker.stdout.readline()
+    if not line:
+        raise RuntimeError("a benchmark process ended early")
+    report: dict[str, Any] = json.loads(line)
+    return report
