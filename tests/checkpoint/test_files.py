@@ -8,13 +8,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fourge.checkpoint import files
-from fourge.checkpoint.files import looks_whole, read_state, write_state
+from fourge.checkpoint.files import looks_whole, open_state, write_state
 from fourge.checkpoint.state import TrainState, digest_of
 from fourge.core.errors import FormatError
 from fourge.core.files import ReadFile
 from fourge.formats.stored import bytes_of
 from tests.checkpoint.samples import same, sample
 from tests.core.test_files import _cached_bytes
+
+
+def read_state(path: Path) -> TrainState:
+    """All of it at once."""
+    stored = open_state(path)
+    return TrainState(dict(stored.tensors), stored.meta)
 
 
 @pytest.fixture
@@ -158,7 +164,7 @@ def test_the_list_of_tensors_is_held_against_the_file(
         contents = files._contents(folder)
         contents.files[path.name] = type(contents.files[path.name])(file.nbytes, digest_of(header))
         with pytest.raises(FormatError, match=path.name) as caught:
-            files._read(path, contents)
+            dict(files.CheckedTensors(folder, contents))
         assert word in caught.value.why
 
 

@@ -100,3 +100,10 @@ def test_template_arguments_are_what_json_can_hold(load: Load, template: str, wo
     (line,) = refused(load, f"data.template={template}")
     assert line.startswith("data.template: ")
     assert word in line
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("true", "block"), ("false", "none"), ("light", "light")]
+)
+def test_recompute_may_be_a_yes_or_a_no(load: Load, given: str, meant: str) -> None:
+    assert load(f"train.recompute={given}").train.recompute == meant

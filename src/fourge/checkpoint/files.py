@@ -4,7 +4,7 @@ Saving needs memory for one tensor (none, if it lies in host memory already): ea
 written as it passes. Written pages are forced out and dropped from the page cache file by file.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -13,6 +13,7 @@ from fourge.checkpoint.disk import sync
 from fourge.checkpoint.state import (
     Contents,
     FileEntry,
+    StoredState,
     TensorEntry,
     TrainState,
     decode,
@@ -22,7 +23,7 @@ from fourge.checkpoint.state import (
 from fourge.core.errors import FormatError
 from fourge.core.files import ReadFile
 from fourge.formats.safetensors_file import Record, read_safetensors, shards, write_safetensors
-from fourge.formats.stored import KIND_OF, bytes_of
+from fourge.formats.stored import KIND_OF, Stored, bytes_of
 
 # Written pages wait in memory until their file is complete: small files keep that small.
 SHARD = 1 << 30
@@ -69,17 +70,42 @@ def _hashed(
             progress(record.name)
 
 
-def read_state(path: Path) -> TrainState:
-    """The state in a folder.
+class CheckedTensors(Mapping[str, Tensor]):
+    """The tensors of a checkpoint, each read and checked when it is asked for, and not kept."""
+
+    def __init__(self, path: Path, contents: Contents) -> None:
+        self._entries = contents.tensors
+        self._path = path
+        self._stored: dict[str, Stored] = {}
+        for name in contents.files:
+            self._stored |= _open(path / name, contents)
+
+    def __getitem__(self, name: str) -> Tensor:
+        entry, stored = self._entries[name], self._stored[name]
+        if (stored.kind, stored.shape) != (entry.kind, entry.shape):
+            why = f"{name} is not {entry.kind} {entry.shape} as {INDEX} says"
+            raise _damaged(self._path / entry.file, why)
+        value = stored.dense()
+        if digest_of(bytes_of(value)) != entry.digest:
+            why = f"the bytes of {name} do not match their digest"
+            raise _damaged(self._path / entry.file, why)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def open_state(path: Path) -> StoredState:
+    """The state in a folder, of which nothing but the index and the headers is read yet.
 
     Raises:
-        FormatError: a file is missing, or a byte of one has changed.
+        FormatError: a file is missing or has another size or header than was written.
     """
     contents = _contents(path)
-    tensors: dict[str, Tensor] = {}
-    for name in contents.files:
-        tensors.update(_read(path / name, contents))
-    return TrainState({name: tensors[name] for name in contents.tensors}, contents.meta)
+    return StoredState(CheckedTensors(path, contents), contents.meta)
 
 
 def looks_whole(path: Path) -> bool:
@@ -96,10 +122,10 @@ def _contents(path: Path) -> Contents:
     return decode(path / INDEX, bytes(file.read_at(0, file.nbytes)))
 
 
-def _read(path: Path, contents: Contents) -> dict[str, Tensor]:
-    """The tensors of one file, checked against what the contents say of them."""
+def _open(path: Path, contents: Contents) -> dict[str, Stored]:
+    """The tensors of one file, after its size and header were checked."""
     expected = contents.files[path.name]
-    listed = {name: entry for name, entry in contents.tensors.items() if entry.file == path.name}
+    listed = {name for name, entry in contents.tensors.items() if entry.file == path.name}
     file = ReadFile(path)
     if file.nbytes != expected.nbytes:
         raise _damaged(path, f"it has {file.nbytes} bytes; {expected.nbytes} were written")
@@ -108,17 +134,9 @@ def _read(path: Path, contents: Contents) -> dict[str, Tensor]:
     if digest_of(header) != expected.header:
         raise _damaged(path, "its header does not match its digest")
     stored = read_safetensors(path)
-    if stored.keys() != listed.keys():
+    if stored.keys() != listed:
         raise _damaged(path, f"{INDEX} lists other tensors than it holds")
-    values = {}
-    for name, entry in listed.items():
-        value = stored[name].dense()
-        if digest_of(bytes_of(value)) != entry.digest:
-            raise _damaged(path, f"the bytes of {name} do not match their digest")
-        if (KIND_OF[value.dtype], tuple(value.shape)) != (entry.kind, entry.shape):
-            raise _damaged(path, f"{name} is not {entry.kind} {entry.shape} as {INDEX} says")
-        values[name] = value
-    return values
+    return stored
 
 
 def _damaged(path: Path, why: str) -> FormatError:

@@ -15,6 +15,7 @@ byte in a checkpoint that can change without being found.
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,18 @@ class TrainState:
         for name, tensor in self.tensors.items():
             if name == "__metadata__" or KIND_OF.get(tensor.dtype) not in KINDS:
                 raise ValueError(f"{name!r} of {tensor.dtype} cannot be stored")
+
+    @property
+    def step(self) -> int:
+        return int(self.meta["step"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredState:
+    """A state on disk: ``tensors`` are read, and checked, one by one as they are asked for."""
+
+    tensors: Mapping[str, Tensor]
+    meta: dict[str, Any]
 
     @property
     def step(self) -> int:

@@ -7,12 +7,13 @@ removes those whose process is gone.
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fourge.checkpoint.disk import put_in_place, remove_folder, sync
-from fourge.checkpoint.files import Progress, looks_whole, read_state, write_state
-from fourge.checkpoint.state import TrainState
+from fourge.checkpoint.files import Progress, looks_whole, open_state, write_state
+from fourge.checkpoint.state import StoredState, TrainState
 from fourge.core.errors import FormatError
 from fourge.core.files import whole_folder, write_errors
 
@@ -47,8 +48,26 @@ def load(path: Path) -> TrainState:
     Raises:
         FormatError: something is damaged or missing; an earlier checkpoint is named if there is.
     """
+    with reading(path):
+        stored = open_state(path)
+        return TrainState(dict(stored.tensors), stored.meta)
+
+
+def open_checkpoint(path: Path) -> StoredState:
+    """A checkpoint whose tensors are read when they are asked for, inside ``reading``.
+
+    Raises:
+        FormatError: as ``load``, for what can be seen without reading the tensors.
+    """
+    with reading(path):
+        return open_state(path)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """A block in which a checkpoint that proves damaged is named with the one before it."""
     try:
-        return read_state(path)
+        yield
     except FormatError as error:
         fix = _earlier(path) or error.fix
         raise FormatError(error.problem, why=error.why, fix=fix) from error

@@ -42,6 +42,13 @@ def _local_or_name(value: str, info: ValidationInfo) -> str:
     return value
 
 
+def _recompute(value: object) -> object:
+    """A yes or a no is what most would write."""
+    if isinstance(value, bool):
+        return "block" if value else "none"
+    return value
+
+
 def _plain(value: Any) -> Any:
     """Refuse what a JSON file could not hold, such as a date."""
     if isinstance(value, dict):
@@ -95,7 +102,7 @@ class TrainSettings(Strict):
     batch: Count = 8
     accumulate: Count = 1
     seed: int = 0
-    recompute: Literal["block", "light", "none"] = "block"
+    recompute: Annotated[Literal["block", "light", "none"], BeforeValidator(_recompute)] = "block"
     release: bool = True  # use each gradient inside backward, and let it go
     loss_chunk: Count | None = None  # positions; null: as many as 128 MiB of logits hold
     kl_to_base: NotNegative = 0.0  # how much rows with "learn: base" count

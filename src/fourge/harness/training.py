@@ -20,7 +20,7 @@ from typing import Any
 
 from fourge import __version__
 from fourge.checkpoint import store
-from fourge.checkpoint.state import TrainState
+from fourge.checkpoint.state import StoredState
 from fourge.config.run import Run, difference
 from fourge.core.errors import ConfigError, FourgeError, OutputError
 from fourge.core.events import FILE, EventLog
@@ -93,7 +93,8 @@ def train(
     run_id, first = uuid.uuid4().hex[:12], 1
     if state is not None:
         _require_same_base(state, ready)
-        restore_(state, ready.model, ready.optimizer)
+        with store.reading(_last_checkpoint(run)):
+            restore_(state, ready.model, ready.optimizer)
         run_id, first = state.meta["run"], state.step + 1
     _write_run_file(run)
     log = EventLog(run.out / FILE, run_id)
@@ -147,7 +148,8 @@ def _save(ready: Ready, run_id: str, step: int) -> Saved:
         "step": step,
         "run": run_id,
         "version": __version__,
-        "seed": run.train.seed,
+        "seed": run.train.seed,  # with the step, the key of all random bits
+        "cursor": step * run.train.batch * run.train.accumulate,  # rows drawn so far
         "config": run.to_yaml(),
         "data": ready.checked.dataset.digest,
         "base": ready.base_digest,
@@ -175,17 +177,24 @@ def _refuse_existing(run: Run) -> None:
         )
 
 
-def _resumed(run: Run) -> TrainState | None:
+def _resumed(run: Run) -> StoredState | None:
     """The last checkpoint; None if the run was stopped before its first."""
-    path = store.latest(checkpoint_folder(run))
-    if path is None and not (run.out / FILE).exists():
+    if store.latest(checkpoint_folder(run)) is not None:
+        return store.open_checkpoint(_last_checkpoint(run))
+    if not (run.out / FILE).exists():
         raise ConfigError(
             f"{run.out} holds no run to resume.", fix="leave out --resume to begin one"
         )
-    return None if path is None else store.load(path)
+    return None
 
 
-def _require_same_run(state: TrainState, run: Run, checked: Checked) -> None:
+def _last_checkpoint(run: Run) -> Path:
+    path = store.latest(checkpoint_folder(run))
+    assert path is not None, "asked for only where there is one"
+    return path
+
+
+def _require_same_run(state: StoredState, run: Run, checked: Checked) -> None:
     begun = Run.from_yaml(state.meta["config"])
     changed = [d for d in difference(begun, run) if not d.startswith(_FREE)]
     if changed:
@@ -202,7 +211,7 @@ def _require_same_run(state: TrainState, run: Run, checked: Checked) -> None:
         )
 
 
-def _require_same_base(state: TrainState, ready: Ready) -> None:
+def _require_same_base(state: StoredState, ready: Ready) -> None:
     if state.meta["base"] != ready.base_digest:
         raise ConfigError(
             f"{ready.checked.run.model.path} is not the model this run was begun with.",

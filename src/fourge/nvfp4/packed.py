@@ -41,21 +41,26 @@ class PackedWeight(nn.Parameter):
 
     matrix: Nvfp4Matrix
 
-    def __new__(cls, matrix: Nvfp4Matrix, dtype: torch.dtype = torch.bfloat16) -> "PackedWeight":
+    def __new__(
+        cls, matrix: Nvfp4Matrix, dtype: torch.dtype = torch.bfloat16, requires_grad: bool = True
+    ) -> "PackedWeight":
         shape_only = torch.zeros((), dtype=dtype, device=matrix.packed_RC.device)
-        weight = torch.Tensor._make_subclass(cls, shape_only.expand(matrix.shape), True)
+        weight = torch.Tensor._make_subclass(cls, shape_only.expand(matrix.shape), requires_grad)
         weight.matrix = matrix
         return weight
 
-    def __init__(self, matrix: Nvfp4Matrix, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(
+        self, matrix: Nvfp4Matrix, dtype: torch.dtype = torch.bfloat16, requires_grad: bool = True
+    ) -> None:
         pass  # made by __new__
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return PackedWeight, (self.matrix, self.dtype)
+        return PackedWeight, (self.matrix, self.dtype, self.requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PackedWeight":
         parts = (self.matrix.packed_RC, self.matrix.block_scale_RB, self.matrix.tensor_scale)
-        return PackedWeight(Nvfp4Matrix(*(part.clone() for part in parts)), self.dtype)
+        matrix = Nvfp4Matrix(*(part.clone() for part in parts))
+        return PackedWeight(matrix, self.dtype, self.requires_grad)
 
 
 @torch.no_grad()

@@ -117,7 +117,7 @@ class _HeadLoss(torch.autograd.Function):
         for start in range(0, len(hidden_TH), chunk):
             part = slice(start, start + chunk)
             given = None if teacher is None else teacher.part(part)
-            logit_VC = _logits(hidden_TH[part], dense)
+            logit_VC = logits(hidden_TH[part], dense)
             sums += _score_(logit_VC, target_T[part], given, weights)
             if grad_hidden is not None:
                 grad_hidden[part] = _grad_hidden(logit_VC, dense, hidden_TH.dtype)
@@ -153,7 +153,8 @@ def slabs(weight_VH: Tensor) -> Iterator[slice]:
     return (slice(at, at + rows) for at in range(0, len(weight_VH), rows))
 
 
-def _logits(hidden_CH: Tensor, weight_VH: Tensor) -> Tensor:
+def logits(hidden_CH: Tensor, weight_VH: Tensor) -> Tensor:
+    """Of some positions, in float32; the weight is converted a slab at a time."""
     logit_VC = hidden_CH.new_empty(len(weight_VH), len(hidden_CH), dtype=torch.float32)
     for slab in slabs(weight_VH):
         weight = weight_VH[slab].to(hidden_CH.dtype)
@@ -179,9 +180,8 @@ def _score_(
         kl_C = torch.zeros_like(nll_C)
         logit_VC.mul_(scale_C * per_total_C)
     else:
-        kl_C, elsewhere_C, grad_KC = _divergence(top_KC - log_norm_C, teacher, weights)
-        logit_VC.mul_((scale_C + elsewhere_C) * per_total_C)
-        logit_VC.scatter_add_(0, teacher.token_TK.T, grad_KC)
+        log_q_KC = top_KC - log_norm_C
+        kl_C = _divergence_(logit_VC, log_q_KC, per_total_C, scale_C, teacher, weights)
     logit_VC.scatter_add_(0, safe_C, -scale_C.unsqueeze(0))
     total = weights.target * nll_C.sum() + weights.teacher * kl_C.sum()
     return torch.stack([total, nll_C.sum(), kl_C.sum()])
@@ -194,19 +194,29 @@ def _exponentials_(logit_VC: Tensor) -> tuple[Tensor, Tensor]:
     return largest_C + total_C.log(), 1 / total_C
 
 
-def _divergence(
-    log_q_KC: Tensor, teacher: Teacher, weights: Weights
-) -> tuple[Tensor, Tensor, Tensor]:
-    """KL to the teacher, the factor of q in its gradient off the top k, and what differs on it."""
-    log_p_KC = teacher.log_p_TK.T.float()
+def _divergence_(
+    exp_VC: Tensor,
+    log_q_KC: Tensor,
+    per_total_C: Tensor,
+    scale_C: Tensor,
+    teacher: Teacher,
+    weights: Weights,
+) -> Tensor:
+    """KL to the teacher; exponentials become the gradient, but for the targets' own share."""
+    token_KC, log_p_KC = teacher.token_TK.T, teacher.log_p_TK.T.float()
     p_KC, q_KC = log_p_KC.exp(), log_q_KC.exp()
     p_rest_C = (1 - p_KC.sum(0)).clamp(min=0.0)
-    q_rest_C = (1 - q_KC.sum(0)).clamp(min=_TINY)
+    # The student's rest is summed: for one that is sure, 1 - sum(q) is nothing but rounding, and
+    # it divides.
+    exp_VC.scatter_(0, token_KC, torch.where(teacher.has_T, 0.0, exp_VC.gather(0, token_KC)))
+    q_rest_C = (exp_VC.sum(0) * per_total_C).clamp(min=_TINY)
     rest_C = torch.where(p_rest_C > 0, p_rest_C * (p_rest_C.clamp(min=_TINY) / q_rest_C).log(), 0.0)
     kl_C = torch.where(teacher.has_T, (p_KC * (log_p_KC - log_q_KC)).sum(0) + rest_C, 0.0)
     taught_C = teacher.has_T * weights.teacher
-    elsewhere_C = taught_C * (1 - p_rest_C / q_rest_C)
-    return kl_C, elsewhere_C, taught_C * (q_KC - p_KC) - elsewhere_C * q_KC
+    exp_VC.mul_((scale_C + taught_C * (1 - p_rest_C / q_rest_C)) * per_total_C)
+    grad_KC = torch.where(teacher.has_T, taught_C * (q_KC - p_KC) + scale_C * q_KC, 0.0)
+    exp_VC.scatter_add_(0, token_KC, grad_KC)
+    return kl_C
 
 
 def _grad_hidden(grad_VC: Tensor, weight_VH: Tensor, dtype: torch.dtype) -> Tensor:

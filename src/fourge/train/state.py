@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fourge.checkpoint.state import TrainState
+from fourge.checkpoint.state import StoredState, TrainState
 from fourge.core.errors import FormatError
 from fourge.model.build import saved_buffers
 from fourge.nvfp4.packed import PackedWeight
@@ -36,8 +36,8 @@ def capture(model: Any, optimizer: AdamW, meta: dict[str, Any]) -> TrainState:
 
 
 @torch.no_grad()
-def restore_(state: TrainState, model: Any, optimizer: AdamW) -> None:
-    """Put a captured state into a model and an optimizer that were made the same way.
+def restore_(state: TrainState | StoredState, model: Any, optimizer: AdamW) -> None:
+    """Put a state into a model and an optimizer that were made the same way, tensor by tensor.
 
     Raises:
         FormatError: the state is not of this model and these settings.
@@ -50,15 +50,26 @@ def restore_(state: TrainState, model: Any, optimizer: AdamW) -> None:
             f"{len(named)}, or of other names",
             fix="resume with the run file that made it",
         )
+    kept = _optimizer_tensors(state)
     for name, param in named.items():
         for key, target in _weight_tensors(name, param).items():
             _copy_(state, key, target)
         optimizer.state[param] = dict(state.meta["optim"][name])
-        prefix = f"optim/{name}/"
-        stored = {k[len(prefix) :]: t for k, t in state.tensors.items() if k.startswith(prefix)}
-        optimizer.state[param].update({k: t.to(param.device) for k, t in stored.items()})
+        for key in kept.get(name, ()):
+            value = state.tensors[f"optim/{name}/{key}"].to(param.device)
+            optimizer.state[param][key] = value
     for name, buffer in saved_buffers(model).items():
         _copy_(state, f"buffer/{name}", buffer)
+
+
+def _optimizer_tensors(state: TrainState | StoredState) -> dict[str, list[str]]:
+    """Of each parameter, what the optimizer has in tensors."""
+    found: dict[str, list[str]] = {}
+    for key in state.tensors:
+        if key.startswith("optim/"):
+            name, _, kind = key.removeprefix("optim/").rpartition("/")
+            found.setdefault(name, []).append(kind)
+    return found
 
 
 def _weight_tensors(name: str, param: Tensor) -> dict[str, Tensor]:
@@ -73,7 +84,7 @@ def _weight_tensors(name: str, param: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _copy_(state: TrainState, key: str, target: Tensor) -> None:
+def _copy_(state: TrainState | StoredState, key: str, target: Tensor) -> None:
     stored = state.tensors.get(key)
     if stored is None or stored.shape != target.shape or stored.dtype != target.dtype:
         found = "nothing" if stored is None else f"{stored.dtype} {tuple(stored.shape)}"

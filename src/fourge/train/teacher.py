@@ -22,7 +22,7 @@ from fourge.data.batch import MASKED, Batch, collate
 from fourge.data.dataset import Dataset
 from fourge.formats.safetensors_file import Record, read_safetensors, write_safetensors
 from fourge.formats.stored import KIND_OF
-from fourge.train.loss import Teacher, dense_head, slabs
+from fourge.train.loss import LOGITS, Teacher, dense_head, logits
 from fourge.train.step import target_states
 
 Row = tuple[int, int]  # file, row
@@ -104,6 +104,13 @@ def ask_base(
 
 
 def _top(hidden_TH: Tensor, weight_VH: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
-    parts = [hidden_TH @ weight_VH[slab].to(hidden_TH.dtype).T for slab in slabs(weight_VH)]
-    log_p_TV = torch.cat(parts, dim=1).float().log_softmax(-1)
-    return log_p_TV.topk(top_k, dim=-1)
+    """The largest log-probabilities and their tokens, some positions at a time."""
+    chunk = max(1, LOGITS // (4 * len(weight_VH)))
+    found = [_top_of(part_CH, weight_VH, top_k) for part_CH in hidden_TH.split(chunk)]
+    return torch.cat([top for top, _ in found]), torch.cat([index for _, index in found])
+
+
+def _top_of(hidden_CH: Tensor, weight_VH: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+    logit_VC = logits(hidden_CH, weight_VH)
+    top_KC, index_KC = logit_VC.topk(top_k, dim=0)
+    return (top_KC - logit_VC.logsumexp(0)).T, index_KC.T
