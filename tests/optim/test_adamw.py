@@ -297,7 +297,7 @@ def test_a_master_of_another_dtype_is_refused() -> None:
     [
         {"master": "fp16"}, {"moments": "fp8"}, {"clip": 0.0}, {"clip_method": "global"},
         {"chunk_rows": 0}, {"betas": (0.9, 1.0)}, {"betas": (0.99, 0.9)}, {"eps": -1.0},
-        {"lr": -1.0}, {"weight_decay": -0.1},
+        {"lr": -1.0}, {"weight_decay": -0.1}, {"eps": 0.0},
     ],
 )  # fmt: skip
 def test_a_setting_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
@@ -369,3 +369,22 @@ def nearest_movement(weight: nn.Parameter, before: Tensor, matrix: Any, update: 
     else:
         after = (before - update).bfloat16().float()
     return -((after - before) * update.sign()).double().mean().item()
+
+
+def test_a_state_of_another_format_is_refused() -> None:
+    _, packed = trained(steps=1)
+    other = AdamW(network(torch.bfloat16).named_parameters(), moments="nvfp4")
+    with pytest.raises(ConfigError, match="has int8 moments; this optimizer nvfp4"):
+        other.load_state_dict(packed.state_dict())
+
+
+def test_a_step_that_raises_halfway_says_so_from_then_on() -> None:
+    weight = PackedWeight(quantize(torch.randn(16, 64)))
+    other = nn.Parameter(torch.randn(16, 64).bfloat16())
+    optimizer = AdamW([("first", other), ("packed", weight)], lr=1e3, master="nvfp4")
+    for param in (other, weight):
+        param.grad = torch.ones(16, 64).bfloat16()
+    with pytest.raises(DivergedError, match="packed has grown"):
+        optimizer.step()
+    with pytest.raises(DivergedError, match="between two steps"):
+        optimizer.step()

@@ -167,7 +167,7 @@ class Largest(TorchDispatchMode):
     """Remembers the largest tensor that any operation made, views apart."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.numel, self.shapes = 0, set[tuple[int, ...]]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -102,7 +102,10 @@ def _earlier(path: Path) -> str:
     step = _step(path)
     for other in reversed(checkpoints(path.parent)):
         if step is not None and (_step(other) or 0) < step and looks_whole(other):
-            return f"continue from {other} instead: its files are all there, in their full size"
+            return (
+                f"remove {path}, and the run goes on from {other}, whose files are all there in "
+                "their full size"
+            )
     return ""
 
 

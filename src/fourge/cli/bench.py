@@ -1,10 +1,14 @@
 """``fourge bench``: measure against peers."""
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from fourge.cli.screen import calm_libraries, echo_json, json_option, out
+
+if TYPE_CHECKING:
+    from fourge.bench.quality import SchemeOrNone
 
 
 @click.group()
@@ -74,10 +78,15 @@ def step(repeats: int, batch: int, tokens: int, as_json: bool) -> None:
 @click.option("--steps", default=100, show_default=True)
 @click.option("--seeds", default=3, show_default=True)
 @click.option("--lr", default=2e-5, show_default=True)
+@click.option("--scheme", default="none", show_default=True, type=click.Choice(("none", "w4a16")),
+              help="NVFP4 weights in forward, or none.")  # fmt: skip
 @click.option("--batch", default=2, show_default=True, help="Sequences per step.")
 @click.option("--tokens", default=64, show_default=True, help="Tokens per sequence.")
 @json_option
-def quality(steps: int, seeds: int, lr: float, batch: int, tokens: int, as_json: bool) -> None:
+def quality(
+    steps: int, seeds: int, lr: float, scheme: "SchemeOrNone", batch: int, tokens: int,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Train on real text with exact and with packed optimizers: does the loss differ?
 
     Each number is the mean loss of a tenth of the steps; then how far it is from fp32 +
@@ -87,7 +96,7 @@ def quality(steps: int, seeds: int, lr: float, batch: int, tokens: int, as_json:
     from fourge.bench.quality import gaps, measure
 
     curves = []
-    for curve in measure(steps, seeds, lr=lr, batch=batch, length=tokens):
+    for curve in measure(steps, seeds, scheme=scheme, lr=lr, batch=batch, length=tokens):
         curves.append(curve)
         if not as_json:
             numbers = " ".join(f"{loss:.3f}" for loss in curve.tenths())

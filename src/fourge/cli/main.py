@@ -64,12 +64,12 @@ def main() -> None:
     """Run the command line; user mistakes end in a message, never in a traceback."""
     signal.signal(signal.SIGTERM, _leave)
     try:
-        fourge.main(standalone_mode=False)
+        status = fourge.main(standalone_mode=False)  # which returns an Exit's, and does not raise
+        if status:
+            sys.exit(status)
     except FourgeError as error:
         click.echo(f"fourge: {error}", err=True)
         sys.exit(error.exit_code)
-    except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(2)

@@ -11,7 +11,7 @@ from fourge.cli.screen import calm_libraries, out
 from fourge.core.units import size
 
 if TYPE_CHECKING:
-    from fourge.harness.one_step import OneStep, Phase
+    from fourge.harness.one_step import Phase
 
 PHASES = ("start", "model_loaded", "batch_ready", "forward_done", "backward_done", "step_done",
           "cleanup")  # fmt: skip
@@ -34,14 +34,16 @@ PHASES = ("start", "model_loaded", "batch_ready", "forward_done", "backward_done
               help="Cross entropy, or the mean size of the last hidden state.")  # fmt: skip
 @click.option("--compute-dtype", default="auto", show_default=True,
               type=click.Choice(("auto", "float32", "bfloat16")))  # fmt: skip
-@click.option("--device", default="cpu", show_default=True, type=click.Choice(("cpu", "cuda")))
+@click.option("--device", default="auto", show_default=True,
+              type=click.Choice(("auto", "cpu", "cuda")))  # fmt: skip
 @click.option("--lr", default=1e-5, show_default=True)
 @click.option("--no-release", is_flag=True, help="Keep all gradients until the update.")
 @click.option("--recompute", default="block", show_default=True,
               type=click.Choice(("block", "light", "none")),
               help="What is computed again in the backward pass.")  # fmt: skip
 @click.option("--chunk-rows", type=click.IntRange(1), help="Rows updated at once.")
-@click.option("--stop-after", type=click.Choice(PHASES), default="cleanup", show_default=True)
+@click.option("--stop-after", type=click.Choice(PHASES), default="cleanup", show_default=True,
+              metavar="PHASE", help=f"One of {', '.join(PHASES)}.")  # fmt: skip
 @click.option("--tensor-bytes", is_flag=True, help="List every tensor with its resident forms.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path),
               help="Write the report to this file.")  # fmt: skip
@@ -68,7 +70,7 @@ def step(
         else:
             trained = asdict(report)
             out.print(f"  trains {report.elements:,} elements in {report.tensors} tensors")
-        if tensor_bytes and isinstance(report, Phase) and report.name == _last(one, stop_after):
+        if tensor_bytes and isinstance(report, Phase) and report.name == _last(stop_after):
             forms = [asdict(each) for each in one.tensor_forms()]
     peak = max(phase["peak"] for phase in phases)
     out.print(f"peak {size(peak)} of process memory")
@@ -81,9 +83,9 @@ def step(
             temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def _last(one: "OneStep", stop_after: str) -> str:
-    """The last phase in which the tensors still exist."""
-    return "step_done" if stop_after == "cleanup" else stop_after
+def _last(stop_after: str) -> str:
+    """The last phase in which there are tensors; none, if it ends before they are loaded."""
+    return {"cleanup": "step_done", "start": ""}.get(stop_after, stop_after)
 
 
 def _row(phase: "Phase") -> str:

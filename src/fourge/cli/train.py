@@ -57,6 +57,10 @@ def _signals(stop: "Stop") -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def ask(number: int, frame: object) -> None:
+        if not stop.running:  # nothing is trained yet, so nothing is lost
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+            return
         stop.signal = number
         _line(f"stopping after this micro-step, with a checkpoint ({signal.strsignal(number)})")
         signal.signal(number, before[signal.Signals(number)])
@@ -121,6 +125,7 @@ class _Screen:
         self._steps = event.steps
         _line(f"run {event.run}: {event.trained:,} parameters in {event.tensors} tensors, "
               f"{sum(event.rows):,} rows")  # fmt: skip
+        _line(f"on {event.device}, computing in {event.compute_dtype}")
         if event.first > event.steps:
             _line("the run is complete; the model is exported again")
         elif event.first > 1:

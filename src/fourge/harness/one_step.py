@@ -28,7 +28,7 @@ from fourge.data.batch import MASKED, Batch
 from fourge.model.build import load_model
 from fourge.model.shapes import SHAPES, random_model, shape_config
 from fourge.model.source import open_source
-from fourge.model.swap import KEEP_BF16, compute_dtype, nvfp4_layers
+from fourge.model.swap import KEEP_BF16, choose_device, compute_dtype, nvfp4_layers
 from fourge.nvfp4.gemm import Scheme
 from fourge.nvfp4.linear import Nvfp4Linear
 from fourge.nvfp4.matrix import Nvfp4Matrix
@@ -60,7 +60,7 @@ class StepSettings:
     scheme: Scheme | Literal["none"] = "w4a16"
     loss: LossName = "ce"
     compute: str = "auto"
-    device: str = "cpu"
+    device: str = "auto"
     lr: float = 1e-5
     release: bool = True
     recompute: Recompute = "block"
@@ -69,6 +69,10 @@ class StepSettings:
     def __post_init__(self) -> None:
         if self.tokens < 2 or self.batch < 1 or self.steps < 1:
             raise ConfigError("A step needs at least 2 tokens, 1 sequence and 1 step.")
+        if self.master == "nvfp4" and self.scheme == "none":
+            raise ConfigError(
+                "Master nvfp4 needs NVFP4 layers.", fix="use the scheme w4a16, or another master"
+            )
         if self.model in SHAPES and not self.random_weights:
             raise ConfigError(
                 f"{self.model} is a shape, and has no weights.",
@@ -152,11 +156,13 @@ class OneStep:
             name, step, seconds, resident_bytes(), peak_bytes(), device, available_bytes()
         )
         reset_peak()
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
         return phase
 
     def _load(self) -> None:
         s = self.settings
-        device, dtype = torch.device(s.device), storage_dtype(s.master)
+        device, dtype = choose_device(s.device), storage_dtype(s.master)
         if s.random_weights:
             config = shape_config(s.model) if s.model in SHAPES else open_source(s.model).config
             model = random_model(config, dtype).to(device)

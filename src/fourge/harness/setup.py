@@ -20,17 +20,17 @@ from fourge.core.process import trim_heap
 from fourge.data.batch import Batch
 from fourge.data.dataset import Dataset, open_dataset
 from fourge.formats.stored import bytes_of
-from fourge.model.build import load_model
+from fourge.model.build import empty_model, load_model, untied
 from fourge.model.calibration import calibrate_
 from fourge.model.mixed import compute_in_
 from fourge.model.source import Source, open_source
-from fourge.model.swap import compute_dtype
+from fourge.model.swap import choose_device, compute_dtype
 from fourge.optim.adamw import AdamW, ClipMethod
 from fourge.optim.groups import GroupRule, grouped
 from fourge.optim.schedule import Schedule, warmup_steps
 from fourge.train.loop import Plan
-from fourge.train.prepare import prepare_, storage_dtype
-from fourge.train.teacher import TeacherCache, ask_base, cache_name
+from fourge.train.prepare import freeze_but_last_, prepare_, require_trainable, storage_dtype
+from fourge.train.teacher import TeacherCache, ask_base, cache_name, require_top_k
 
 Progress = Callable[[str, int, int], None]  # what, done, of how many
 CHECKPOINTS = "checkpoints"
@@ -55,6 +55,7 @@ class Ready:
     optimizer: AdamW
     plan: Plan
     base_digest: str
+    compute_dtype: str
 
 
 def check(run: Run, progress: Progress) -> Checked:
@@ -79,13 +80,36 @@ def check(run: Run, progress: Progress) -> Checked:
         per_step = run.train.batch * run.train.accumulate
         steps = max(1, ceil(run.train.epochs * dataset.mixture.epoch_size / per_step))
     schedule_of(run, steps)
+    choose_device(run.model.device)
+    _check_model(run, source, dataset)
     return Checked(run, source, dataset, steps)
+
+
+def _check_model(run: Run, source: Source, dataset: Dataset) -> None:
+    """What the settings ask of the model, asked of one without weights."""
+    model = empty_model(untied(source).config, torch.bfloat16)
+    scheme = run.model.scheme
+    require_trainable(
+        model, scheme=scheme, keep=run.model.keep_bf16, master=run.optim.master,
+        last_layers=run.train.last_layers,
+    )  # fmt: skip
+    if run.train.last_layers is not None:
+        freeze_but_last_(model, run.train.last_layers)
+    grouped([(n, p) for n, p in model.named_parameters() if p.requires_grad], _rules(run))
+    if run.train.kl_to_base:
+        require_top_k(run.train.kl_top_k, model.config.vocab_size)
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions and dataset.max_length > positions:
+        raise ConfigError(
+            f"A row has {dataset.max_length} tokens; the model has {positions} positions.",
+            fix=f"set data.max_tokens to {positions} or less",
+        )
 
 
 def make_ready(checked: Checked, progress: Progress) -> Ready:
     """Load the model and put it, the optimizer and the plan together."""
     run = checked.run
-    device = _device(run.model.device)
+    device = choose_device(run.model.device)
     dtype = compute_dtype(device)
     if run.model.compute_dtype != "auto":
         dtype = getattr(torch, run.model.compute_dtype)
@@ -112,7 +136,8 @@ def make_ready(checked: Checked, progress: Progress) -> Ready:
     optimizer = _optimizer(run, named)
     optimizer.allocate()
     trim_heap()
-    return Ready(checked, model, optimizer, _plan(checked, teacher), base_digest)
+    plan = _plan(checked, teacher)
+    return Ready(checked, model, optimizer, plan, base_digest, str(dtype).split(".")[-1])
 
 
 def schedule_of(run: Run, steps: int) -> Schedule:
@@ -150,12 +175,15 @@ def _plan(checked: Checked, teacher: TeacherCache | None) -> Plan:
 def _optimizer(run: Run, named: list[tuple[str, torch.Tensor]]) -> AdamW:
     o = run.optim
     method: ClipMethod = "two-pass" if o.clip_method == "two-pass" else "tensor"
-    rules = [GroupRule(tuple(g.names), g.lr, g.weight_decay) for g in o.groups]
     return AdamW(
-        grouped(named, rules), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps,
+        grouped(named, _rules(run)), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps,
         weight_decay=o.weight_decay, master=o.master, moments=o.moments, clip=o.clip,
         clip_method=method, chunk_rows=o.chunk_rows, seed=run.train.seed,
     )  # fmt: skip
+
+
+def _rules(run: Run) -> list[GroupRule]:
+    return [GroupRule(tuple(g.names), g.lr, g.weight_decay) for g in run.optim.groups]
 
 
 def _teacher(
@@ -176,15 +204,6 @@ def _teacher(
     )  # fmt: skip
     cache.save(path)
     return cache
-
-
-def _device(asked: str) -> torch.device:
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("model.device is cuda, and torch finds no CUDA device.",
-                          fix="use model.device: cpu, or auto")  # fmt: skip
-    if asked == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(asked)
 
 
 def checkpoint_folder(run: Run) -> Path:

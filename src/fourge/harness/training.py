@@ -11,9 +11,12 @@ It yields what happens, for whoever shows it. Asked to stop (a signal sets ``Sto
 at the next micro-step, after a checkpoint.
 """
 
+import fcntl
+import re
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,15 +34,17 @@ from fourge.train.loop import StepResult, Stopped, steps
 from fourge.train.state import capture, restore_
 
 EXPORT = "export"
+RUN_FILE = "run.yaml"
 # What may differ between a run and its continuation without making it another run.
-_FREE = ("train.save_every_steps", "train.save_every_minutes", "train.keep_checkpoints")
+_FREE = re.compile(r"train\.(save_every|keep_checkpoints)|out:|data\.mix\.\d+\.path:")
 
 
 @dataclass(slots=True)
 class Stop:
-    """Set from a signal handler; read at every micro-step."""
+    """Set from a signal handler; read at every micro-step, once ``running``."""
 
     signal: int = 0
+    running: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class Started:
     tensors: int
     truncated: int
     untaught: int
+    device: str
+    compute_dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,21 @@ def train(
     _write_run_file(run)
     log = EventLog(run.out / FILE, run_id)
     del state
-    yield from _recorded(ready, log, run_id, first, stop)
+    with _alone(run.out):
+        yield from _recorded(ready, log, run_id, first, stop)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Only one process may train here; the kernel forgets the lock of one that was killed."""
+    with (out / ".lock").open("w", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(
+                f"Another process is training into {out}.", fix="wait for it, or choose another out"
+            ) from error
+        yield
 
 
 def _recorded(
@@ -120,6 +141,7 @@ def _recorded(
 
 def _stepped(ready: Ready, run_id: str, first: int, stop: Stop) -> Iterator[Happened]:
     run, settings = ready.checked.run, ready.checked.run.train
+    stop.running = True
     done, saved, saved_at = first - 1, first - 1, time.monotonic()
     loop = steps(ready.model, ready.optimizer, ready.plan, first=first,
                  should_stop=lambda: bool(stop.signal))  # fmt: skip
@@ -175,6 +197,13 @@ def _refuse_existing(run: Run) -> None:
             why="a record is never written over",
             fix="go on with it by --resume, or choose another out",
         )
+    for name in (RUN_FILE, EXPORT):
+        if (run.out / name).exists():
+            raise OutputError(
+                f"{run.out / name} exists.",
+                why="the run would write there, and nothing is ever written over",
+                fix="choose another out",
+            )
 
 
 def _resumed(run: Run) -> StoredState | None:
@@ -196,7 +225,7 @@ def _last_checkpoint(run: Run) -> Path:
 
 def _require_same_run(state: StoredState, run: Run, checked: Checked) -> None:
     begun = Run.from_yaml(state.meta["config"])
-    changed = [d for d in difference(begun, run) if not d.startswith(_FREE)]
+    changed = [d for d in difference(begun, run) if not _FREE.match(d)]
     if changed:
         raise ConfigError(
             "The run file is not the one this run was begun with.",
@@ -221,7 +250,7 @@ def _require_same_base(state: StoredState, ready: Ready) -> None:
 
 
 def _write_run_file(run: Run) -> None:
-    with whole_file(run.out / "run.yaml", overwrite=True) as temporary:
+    with whole_file(run.out / RUN_FILE, overwrite=True) as temporary:
         temporary.write_text(run.to_yaml(), encoding="utf-8")
 
 
@@ -230,7 +259,7 @@ def _started(ready: Ready, run_id: str, first: int) -> Started:
     data = ready.checked.dataset
     return Started(
         run_id, ready.checked.steps, first, data.rows, sum(p.numel() for p in params), len(params),
-        data.truncated, data.untaught,
+        data.truncated, data.untaught, str(params[0].device), ready.compute_dtype,
     )  # fmt: skip
 
 

@@ -26,7 +26,12 @@ def offer_gradient(weight: Tensor, grad: Tensor | None) -> None:
 
 
 class Lookup(nn.Embedding):
-    """Takes the place of an ``nn.Embedding`` and keeps its parameter."""
+    """Takes the place of an ``nn.Embedding`` and keeps its parameter.
+
+    Rows are given in ``dtype``, so that their gradients are not rounded one by one.
+    """
+
+    dtype: torch.dtype | None = None  # the weight's
 
     def __init__(self, embedding: nn.Embedding) -> None:
         nn.Module.__init__(self)
@@ -37,18 +42,20 @@ class Lookup(nn.Embedding):
         self.train(embedding.training)
 
     def forward(self, input: Tensor) -> Tensor:
-        return _Rows.apply(input, self.weight, self.padding_idx)  # type: ignore[no-untyped-call,no-any-return]
+        return _Rows.apply(input, self.weight, self.padding_idx, self.dtype)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class _Rows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, token: Tensor, weight: Tensor, padding: int | None) -> Tensor:
+    def forward(
+        ctx: Any, token: Tensor, weight: Tensor, padding: int | None, dtype: torch.dtype | None
+    ) -> Tensor:
         ctx.save_for_backward(token)
         ctx.weight, ctx.padding = weight, padding
-        return weight.detach()[token]
+        return weight.detach()[token].to(dtype or weight.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, None, None]:
         (token,) = ctx.saved_tensors
         reference = _offered.pop(ctx.weight, None)
         offered = None if reference is None else reference()
@@ -59,7 +66,7 @@ class _Rows(torch.autograd.Function):
         total = rows.new_zeros(len(index), rows.shape[1]).index_add_(0, place, rows)
         if offered is not None:
             offered[index] = (offered[index].float() + total).to(offered.dtype)
-            return None, None, None
+            return None, None, None, None
         dense = torch.zeros_like(ctx.weight)
         dense[index] = total.to(dense.dtype)
-        return None, dense, None
+        return None, dense, None, None

@@ -34,6 +34,14 @@ class MixedLinear(nn.Linear):
         return y if bias is None else y + bias
 
 
+class MixedLayerNorm(nn.LayerNorm):
+    """Takes the place of an ``nn.LayerNorm``, which wants one dtype for everything."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight, bias = (None if p is None else p.to(input.dtype) for p in (self.weight, self.bias))
+        return functional.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
+
+
 class _Multiply(torch.autograd.Function):
     """``x @ weight.T`` in the dtype of ``x``; the converted weight is not kept."""
 
@@ -56,17 +64,23 @@ def compute_in_(model: Any, dtype: torch.dtype) -> None:
 
     Doing it twice is doing it once. Layers may be quantised before or after.
     """
-    for name, module in list(model.named_modules()):
-        if type(module) is nn.Linear:
-            parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, MixedLinear(module))
-    embedding = model.get_input_embeddings()
-    if type(embedding) is nn.Embedding:
-        embedding = Lookup(embedding)
-        model.set_input_embeddings(embedding)
 
     def cast(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         return output.to(dtype)
 
+    for name, module in list(model.named_modules()):
+        if type(module) is nn.Linear:
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, MixedLinear(module))
+        elif type(module) is nn.LayerNorm:
+            module.__class__ = MixedLayerNorm
+        elif type(module).__name__.endswith("RMSNorm") and not module._forward_hooks:
+            module.register_forward_hook(cast)  # a wider weight would widen all that follows
+    embedding = model.get_input_embeddings()
+    if type(embedding) is nn.Embedding:
+        embedding = Lookup(embedding)
+        model.set_input_embeddings(embedding)
+    if isinstance(embedding, Lookup):
+        embedding.dtype = dtype
     if not embedding._forward_hooks:
         embedding.register_forward_hook(cast)

@@ -119,6 +119,18 @@ def scale_groups_of(model: nn.Module) -> list[ScaleGroup]:
     return list({id(m.group): m.group for m in nvfp4_layers(model).values()}.values())
 
 
+def choose_device(asked: str) -> torch.device:
+    """The device of this name; ``auto`` is CUDA where there is one.
+
+    Raises:
+        ConfigError: CUDA is asked for and torch finds none.
+    """
+    found = torch.cuda.is_available()
+    if asked == "cuda" and not found:
+        raise ConfigError("torch finds no CUDA device.", fix="use the device cpu, or auto")
+    return torch.device(asked if asked != "auto" else "cuda" if found else "cpu")
+
+
 def compute_dtype(device: torch.device) -> torch.dtype:
     """bf16 on accelerators; float32 on the CPU, where a bf16 product is several times slower."""
     return torch.float32 if device.type == "cpu" else torch.bfloat16

@@ -90,6 +90,7 @@ class AdamW(Optimizer):
         if self.moments != "fp32":
             # Stored with the group: codes made under one reach must be read under it.
             group.setdefault("reach", reach_of(*group["betas"]))
+        group.setdefault("moments", self.moments)
         for name, param, _ in self.named():
             _require_form(name, param, self.master)
 
@@ -127,9 +128,10 @@ class AdamW(Optimizer):
         squares = [finite_square(n, grad, others_changed=False) for n, _, _, grad in ready]
         self.grad_norm = sqrt(sum(squares))
         scale = global_scale(self.grad_norm, self.clip)
-        self.moved = Moved()
+        self.moved, self._half_done = Moved(), True
         for name, param, group, _ in ready:
             self._update_(name, param, group, scale)
+        self._half_done = False
         return loss
 
     def backward(self, loss: Tensor) -> None:
@@ -222,6 +224,11 @@ class AdamW(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As any optimizer's, but the stored state keeps its dtypes: codes are not numbers."""
+        for group in state_dict["param_groups"]:
+            if group.get("moments") != self.moments:
+                raise ConfigError(
+                    f"The state has {group.get('moments')} moments; this optimizer {self.moments}."
+                )
         super().load_state_dict({**state_dict, "state": {}})
         params = [param for group in self.param_groups for param in group["params"]]
         for index, stored in state_dict["state"].items():
@@ -236,7 +243,7 @@ class AdamW(Optimizer):
         if self._half_done:
             raise DivergedError(
                 "The weights are between two steps.",
-                why="a step with release raised after some of them had changed",
+                why="a step raised after some of them had changed",
                 fix="load the last checkpoint",
             )
 
@@ -285,7 +292,9 @@ def _check_numbers(group: dict[str, Any]) -> None:
     for name, value in zip(("beta1", "beta2"), group["betas"], strict=True):
         if not 0 <= value < 1:
             raise ConfigError(f"{name} is {value}; it must be at least 0 and below 1.")
-    for name in ("lr", "eps", "weight_decay"):
+    if not group["eps"] > 0:
+        raise ConfigError(f"eps is {group['eps']}; it must be above 0.")
+    for name in ("lr", "weight_decay"):
         if not float(group[name]) >= 0:
             raise ConfigError(f"{name} is {group[name]}; it must not be negative.")
 

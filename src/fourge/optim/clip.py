@@ -56,7 +56,7 @@ def global_scale(norm: float, clip: float | None) -> float:
 
 def tensor_scale(norm: float, clip: float, state: dict[str, Any]) -> float:
     """The factor for one tensor, by its own history, which ``state["norm"]`` keeps."""
-    past = state.get("norm")
+    past = state.get("norm") or None  # of a tensor that never had a gradient nothing is known
     allowed = clip if past is None else GROWTH * past
     scale = min(1.0, allowed / max(norm, _NOTHING))
     clipped = scale * norm

@@ -56,6 +56,7 @@ def update_tensor_(
         stored, codes = param.matrix.packed_RC, 2
     else:
         stored, codes = _contiguous(name, param), 1
+        stored = state.get("residual", stored)  # the finer part, where there is one
     with moved.watching(stored, codes):
         _update_rows_(name, param, state, numbers, moments, seed, chunk_rows)
     if isinstance(param, MasterWeight):

@@ -82,7 +82,8 @@ def steps(
         factor = plan.schedule.factor(step)
         for group, lr in zip(optimizer.param_groups, base_lr, strict=True):
             group["lr"] = lr * factor
-        yield _step(model, optimizer, plan, step, codes, should_stop)
+        rate = optimizer.defaults["lr"] * factor  # of what has no rate of its own
+        yield _step(model, optimizer, plan, step, rate, codes, should_stop)
 
 
 def _step(
@@ -90,6 +91,7 @@ def _step(
     optimizer: AdamW,
     plan: Plan,
     step: int,
+    rate: float,
     codes: CodeWatch,
     should_stop: Callable[[], bool],
 ) -> StepResult:
@@ -107,7 +109,7 @@ def _step(
         reset_peak()
         loss = batch_loss(model, batch, weights, teacher=teacher, chunk=plan.chunk,
                           backward_twice=optimizer.takes_two_passes)  # fmt: skip
-        require_finite_loss(loss, step, ", ".join(batch.source), optimizer.param_groups[0]["lr"])
+        require_finite_loss(loss, step, ", ".join(batch.source), rate)
         changed = codes.share() if not losses else changed
         peak["forward"] = max(peak.get("forward", 0), peak_bytes())
         reset_peak()
@@ -124,7 +126,7 @@ def _step(
         loss=sum(loss.total.item() for loss in losses),
         target_loss=_mean([loss.target_sum.item() for loss in losses], targets),
         kl=_mean([loss.teacher_sum.item() for loss in losses], taught),
-        lr=optimizer.param_groups[0]["lr"],
+        lr=rate,
         grad_norm=optimizer.grad_norm,
         moved=optimizer.moved.share,
         codes_changed=changed,

@@ -46,6 +46,9 @@ class Teacher:
     log_p_TK: Tensor  # float32
     has_T: Tensor  # bool
 
+    def to(self, device: torch.device) -> "Teacher":
+        return Teacher(*(part.to(device) for part in (self.token_TK, self.log_p_TK, self.has_T)))
+
     def part(self, chunk: slice) -> "Teacher":
         return Teacher(self.token_TK[chunk], self.log_p_TK[chunk], self.has_T[chunk])
 
@@ -131,11 +134,13 @@ class _HeadLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        if ctx.grads is None:
+            raise RuntimeError("this loss was told to expect one backward pass, and got two")
         grads = ctx.grads
         if grad.item() != 1.0:
             grads = [None if g is None else g * grad.to(g.dtype) for g in grads]
         if not ctx.backward_twice:
-            ctx.grads = [None, None]
+            ctx.grads = None
             offer_gradient(ctx.weight, grads[1])
         return (*grads, None, None, None, None, None, None)
 

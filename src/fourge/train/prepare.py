@@ -44,10 +44,9 @@ def prepare_(
     Raises:
         ConfigError: a setting that this model cannot have.
     """
-    _require_plain_head(model)
+    require_trainable(model, scheme=scheme, keep=keep, master=master, last_layers=last_layers)
     compute_in_(model, compute_dtype)
     if scheme != "none" and not nvfp4_layers(model):
-        to_quantize(model, keep)  # refuses a name on the list that is no layer's
         quantize_(model, scheme=scheme, keep=keep, backend=backend)
     if master == "nvfp4":
         for group in scale_groups_of(model):
@@ -60,18 +59,60 @@ def prepare_(
     return [(name, param) for name, param in model.named_parameters() if param.requires_grad]
 
 
+def require_trainable(
+    model: Any,
+    *,
+    scheme: Scheme | Literal["none"],
+    keep: Sequence[str],
+    master: MasterFormat,
+    last_layers: int | None,
+) -> None:
+    """Raise for settings that this model cannot have; one without weights will do."""
+    _require_plain_head(model)
+    _require_no_dropout(model)
+    _require_scheme(model, scheme)
+    if scheme != "none" and not nvfp4_layers(model):
+        to_quantize(model, keep)  # refuses a name on the list that is no layer's
+    if master == "nvfp4" and "lm_head" not in keep and model.config.tie_word_embeddings:
+        raise ConfigError(
+            "A head that is the embedding cannot be packed.",
+            why="with master nvfp4 the head would be codes, and the embedding is not",
+            fix="keep lm_head on model.keep_bf16",
+        )
+    layers = len(model.base_model.layers)
+    if last_layers is not None and not 1 <= last_layers <= layers:
+        raise ConfigError(
+            f"train.last_layers is {last_layers}; the model has {layers} layers.",
+            fix=f"a number from 1 to {layers}, or leave it out to train everything",
+        )
+
+
 def freeze_but_last_(model: Any, count: int) -> None:
     """Train the last blocks and the final norm; everything else gets no gradient at all."""
-    layers = model.base_model.layers
-    if not 1 <= count <= len(layers):
-        raise ConfigError(
-            f"train.last_layers is {count}; the model has {len(layers)} layers.",
-            fix=f"a number from 1 to {len(layers)}, or leave it out to train everything",
-        )
     model.requires_grad_(False)
-    for layer in layers[-count:]:
+    for layer in model.base_model.layers[-count:]:
         layer.requires_grad_(True)
     model.base_model.norm.requires_grad_(True)
+
+
+def _require_scheme(model: Any, scheme: str) -> None:
+    """Raise if the layers are NVFP4 already, in another way than is asked for."""
+    found = {layer.scheme for layer in nvfp4_layers(model).values()}
+    if found and found != {scheme}:
+        raise ConfigError(
+            f"The model is NVFP4 already, {' and '.join(sorted(found))}; model.scheme is {scheme}.",
+            fix=f"set model.scheme: {sorted(found)[0]}, or start from the dense model",
+        )
+
+
+def _require_no_dropout(model: Any) -> None:
+    for name, value in model.config.to_dict().items():
+        if "dropout" in name and isinstance(value, int | float) and value > 0:
+            raise ConfigError(
+                f"The model's config sets {name} to {value}.",
+                why="its noise comes from torch's global generator: a resumed run would differ",
+                fix=f"set {name} to 0 in the model's config.json",
+            )
 
 
 def _require_plain_head(model: Any) -> None:

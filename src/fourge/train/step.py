@@ -26,6 +26,7 @@ def batch_loss(
     hidden_TH = target_states(model, batch)
     target_T = batch.target_BT[batch.target_BT != MASKED].to(hidden_TH.device)
     if teacher is not None:
+        teacher = teacher.to(hidden_TH.device)
         target_T = target_T.masked_fill(teacher.has_T, MASKED)
     return head_loss(
         hidden_TH, model.get_output_embeddings(), target_T, weights,

@@ -46,11 +46,6 @@ class TeacherCache:
             has.append(torch.full((count,), known))
         return Teacher(torch.cat(token), torch.cat(log_p), torch.cat(has))
 
-    @property
-    def nbytes(self) -> int:
-        tensors = [*self._token.values(), *self._log_p.values()]
-        return sum(tensor.nbytes for tensor in tensors)
-
     def save(self, path: Path) -> None:
         named = {f"token.{f}.{r}": t for (f, r), t in self._token.items()}
         named |= {f"log_p.{f}.{r}": t for (f, r), t in self._log_p.items()}
@@ -73,6 +68,12 @@ def cache_name(weights_digest: str, dataset: Dataset, files: Iterable[int], top_
     return f"teacher-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}.safetensors"
 
 
+def require_top_k(top_k: int, vocabulary: int) -> None:
+    """Raise if there are not that many tokens."""
+    if not 1 <= top_k <= vocabulary:
+        raise ConfigError(f"train.kl_top_k is {top_k}; the vocabulary has {vocabulary} tokens.")
+
+
 @torch.no_grad()
 def ask_base(
     model: Any,
@@ -87,9 +88,7 @@ def ask_base(
     Raises:
         ConfigError: more tokens are asked for than the vocabulary has.
     """
-    if not 1 <= top_k <= model.config.vocab_size:
-        raise ConfigError(f"train.kl_top_k is {top_k}; the vocabulary has "
-                          f"{model.config.vocab_size} tokens.")  # fmt: skip
+    require_top_k(top_k, model.config.vocab_size)
     rows = [(file, row) for file in files for row in range(dataset.rows[file])]
     token: dict[Row, Tensor] = {}
     log_p: dict[Row, Tensor] = {}
@@ -97,7 +96,7 @@ def ask_base(
     for done, row in enumerate(rows):
         batch = collate([dataset.rendered(*row)], dataset.pad, [row])
         top, index = _top(target_states(model, batch), dense_head(head), top_k)
-        token[row], log_p[row] = index.to(torch.int32), top.to(torch.float16)
+        token[row], log_p[row] = index.to(torch.int32).cpu(), top.to(torch.float16).cpu()
         if progress:
             progress(done + 1, len(rows))
     return TeacherCache(token, log_p, top_k)

@@ -1,0 +1,85 @@
+from typing import Any
+
+import pytest
+import torch
+
+from fourge.optim.schedule import Schedule
+from fourge.train.loop import Plan, steps
+from fourge.train.loss import Weights
+from fourge.train.recompute import RECOMPUTE, Recompute
+from fourge.train.step import batch_loss
+from tests.train.samples import FAMILIES, batch_of, optimizer_of, prepared, same, values
+
+
+def trained(how: Recompute, family: str, tied: bool, scheme: str) -> tuple[list[float], Any]:
+    model, named = prepared(family, tied=tied, scheme=scheme, recompute=how)
+    optimizer = optimizer_of(named)
+    plan = Plan(lambda step: [batch_of([14, 9], seed=step)], Schedule("constant", 3))
+    return [result.loss for result in steps(model, optimizer, plan)], values(model)
+
+
+@pytest.mark.parametrize("scheme", ["w4a16", "none"])
+@pytest.mark.parametrize(("family", "tied"), FAMILIES)
+def test_no_bit_depends_on_what_is_computed_again(family: str, tied: bool, scheme: str) -> None:
+    losses, weights = trained("none", family, tied, scheme)
+    for how in RECOMPUTE[:2]:
+        again, others = trained(how, family, tied, scheme)
+        assert losses == again, how
+        assert same(weights, others), how
+
+
+def kept_bytes(how: Recompute) -> int:
+    """What autograd holds between forward and backward, weights apart."""
+    model, _ = prepared("llama", tied=False, recompute=how)
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    held: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            held[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = batch_loss(model, batch_of([100, 100]), Weights(1.0))
+    del loss
+    return sum(held.values())
+
+
+def test_recomputing_blocks_keeps_less_than_keeping_everything() -> None:
+    assert kept_bytes("block") < 0.5 * kept_bytes("none")
+
+
+def count_calls(how: Recompute, name: str) -> int:
+    model, _ = prepared("llama", tied=False, recompute=how)
+    calls = 0
+
+    def watch(*args: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    model.get_submodule(name).register_forward_hook(watch)
+    batch_loss(model, batch_of([20]), Weights(1.0)).total.backward()
+    return calls
+
+
+@pytest.mark.parametrize(("how", "calls"), [("block", 2), ("light", 2), ("none", 1)])
+def test_a_block_runs_again_unless_everything_is_kept(how: Recompute, calls: int) -> None:
+    assert count_calls(how, "model.layers.0.self_attn") == calls
+
+
+@pytest.mark.parametrize(("how", "products"), [("block", 2), ("light", 1), ("none", 1)])
+def test_light_recompute_makes_no_product_twice(how: Recompute, products: int) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Count(TorchDispatchMode):
+        made = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):  # type: ignore[no-untyped-def]
+            self.made += func is torch.ops.fourge.dequant_linear.default
+            return func(*args, **(kwargs or {}))
+
+    model, _ = prepared("llama", tied=False, recompute=how)
+    with Count() as count:  # type: ignore[no-untyped-call]
+        batch_loss(model, batch_of([20]), Weights(1.0)).total.backward()
+    assert count.made == products * 14
