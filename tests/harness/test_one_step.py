@@ -161,7 +161,19 @@ def test_steps_on_the_same_tokens_lower_the_loss(model: str) -> None:
     assert seen[-1] < 0.8 * seen[0]
 
 
-def test_a_loss_that_is_not_finite_is_refused(model: str) -> None:
-    one = OneStep(settings(model, lr=1e30, steps=9))
+def test_a_step_that_goes_too_far_is_refused(model: str) -> None:
     with pytest.raises(DivergedError):
-        list(one.run())
+        list(OneStep(settings(model, lr=1e30, steps=9)).run())
+
+
+def test_a_loss_that_is_not_finite_is_refused_before_the_backward_pass(model: str) -> None:
+    one = OneStep(settings(model))
+    run = one.run()
+    while not isinstance(next(run), Trained):
+        pass
+    with torch.no_grad():
+        one.model.base_model.norm.weight.fill_(3e38)  # finite, until it is multiplied by
+    seen: list[str] = []
+    with pytest.raises(DivergedError, match="The loss is"):
+        seen.extend(report.name for report in run if isinstance(report, Phase))
+    assert "forward_done" not in seen

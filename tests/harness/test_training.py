@@ -65,7 +65,7 @@ def test_a_run_tells_what_happens_and_leaves_it_written(model: Path, tmp_path: P
     assert events[-1]["export"] == str(run.out / "export")
 
     assert Run.from_yaml((run.out / "run.yaml").read_text()) == run
-    folders = sorted(path.name for path in run.out.iterdir())
+    folders = sorted(path.name for path in run.out.iterdir() if path.name != ".lock")
     teacher = [name for name in folders if name.startswith("teacher-")]
     assert len(teacher) == 1
     assert folders == ["checkpoints", "events.jsonl", "export", "run.yaml", *teacher]
@@ -268,6 +268,35 @@ def test_a_folder_that_holds_a_run_is_not_written_over(
     with pytest.raises(OutputError, match="holds a run already") as caught:
         next(train(run))
     assert "--resume" in caught.value.fix
+
+
+@pytest.mark.parametrize("name", ["run.yaml", "export"])
+def test_what_stands_where_the_run_would_write_is_left_alone(
+    model: Path, tmp_path: Path, name: str
+) -> None:
+    run = run_of(tmp_path, model)
+    (run.out / name).mkdir(parents=True)
+    with pytest.raises(OutputError, match=f"{name} exists"):
+        next(train(run))
+
+
+def test_two_cannot_train_into_one_folder_at_once(model: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path, model, train={"save_every_steps": 1})
+    first = train(run)
+    assert isinstance(next(first), Started)
+    with pytest.raises(OutputError, match="Another process is training"):
+        next(train(run, resume=True))
+    assert losses(list(first)) != []
+    assert isinstance(next(train(run, resume=True)), Started)
+
+
+def test_a_run_may_be_moved_with_its_data(model: Path, tmp_path: Path) -> None:
+    stopped_after(run_of(tmp_path / "old", model), 2)
+    (tmp_path / "old").rename(tmp_path / "new")
+    moved, whole = (run_of(tmp_path / name, model) for name in ("new", "whole"))
+    assert len(losses(list(train(moved, resume=True)))) == 4
+    list(train(whole))
+    assert same_end(moved, whole)
 
 
 def test_there_must_be_a_run_to_resume(model: Path, tmp_path: Path) -> None:

@@ -143,6 +143,18 @@ def test_an_offered_gradient_is_the_one_that_arrives() -> None:
     assert ours.weight not in _offered
 
 
+def test_rows_are_added_to_an_offered_gradient_and_rounded_once() -> None:
+    """257 is no bf16 number: rounded first, 257 + 1 would be 256."""
+    ours, _ = pair(dtype=torch.bfloat16)
+    offered = torch.ones(ROWS, WIDTH).bfloat16()
+    rows = ours(torch.full((257,), 4))
+    offer_gradient(ours.weight, offered)
+    rows.sum().backward()
+    assert ours.weight.grad is None  # whoever offered it hands it over
+    assert (offered[4] == 258).all()
+    assert (offered[5] == 1).all()
+
+
 def test_an_offer_is_for_one_backward_pass() -> None:
     ours, theirs = pair()
     tied_loss(ours, TOKENS, offers=True).backward()

@@ -169,6 +169,8 @@ def test_the_share_of_codes_that_changed_is_told_from_the_second_step_on() -> No
     _, results = trained(plan_of(3), lr=3e-3)
     assert results[0].codes_changed is None
     assert all(0 < (r.codes_changed or 0) < 1 for r in results[1:])
+    _, results = trained(plan_of(3), lr=3e-3, model={"master": "nvfp4"})  # changed in place
+    assert all(0 < (r.codes_changed or 0) < 1 for r in results[1:])
     _, results = trained(plan_of(3), lr=1e-12)
     assert [r.codes_changed for r in results] == [None, 0.0, 0.0]
     _, results = trained(plan_of(3), model=EXACT, moments="fp32")

@@ -219,6 +219,14 @@ def test_backward_twice_gives_the_same_gradient_twice() -> None:
     )
 
 
+def test_a_second_backward_that_was_not_announced_is_refused() -> None:
+    hidden, head = states()
+    loss = head_loss(hidden, head, targets(), Weights(1.0)).total
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="expect one backward pass, and got two"):
+        loss.backward()
+
+
 @every_family
 def test_two_passes_through_a_model_are_alike(family: str, tied: bool) -> None:
     model, batch = tiny_model(family, tied=tied), batch_of([12, 9])
@@ -398,6 +406,18 @@ def test_both_kinds_of_positions_stand_in_one_chunk(chunk: int | None) -> None:
     assert loss.total.item() == pytest.approx((0.3 * nll + 0.7 * kl).item(), rel=1e-5)
     assert loss.target_sum.item() == pytest.approx(nll.item(), rel=1e-5)
     assert loss.teacher_sum.item() == pytest.approx(kl.item(), rel=1e-4)
+    assert_close_gradients(hidden, head, twin, other)
+
+
+def test_a_position_may_have_a_target_and_a_teacher() -> None:
+    teacher_TV = 3 * torch.randn(33, 90, generator=torch.Generator().manual_seed(2))
+    hidden, head = states()
+    given = teacher_of(teacher_TV, 8)
+    head_loss(hidden, head, targets(), Weights(0.3, 0.7), teacher=given).total.backward()
+    twin, other = hidden.detach().requires_grad_(), states()[1]
+    logit = twin @ other.weight.T
+    nll = functional.cross_entropy(logit, targets(), reduction="sum")
+    (0.3 * nll + 0.7 * bucketed(logit, teacher_TV, 8).sum()).backward()
     assert_close_gradients(hidden, head, twin, other)
 
 

@@ -65,7 +65,7 @@ def test_a_name_to_keep_that_no_layer_has_is_refused() -> None:
 @pytest.mark.parametrize(
     ("stored", "compute"),
     [(torch.float32, torch.float32), (torch.bfloat16, torch.float32),
-     (torch.bfloat16, torch.bfloat16)],
+     (torch.bfloat16, torch.bfloat16), (torch.float32, torch.bfloat16)],
 )  # fmt: skip
 def test_states_have_the_dtype_that_is_computed_in(
     stored: torch.dtype, compute: torch.dtype
@@ -139,6 +139,26 @@ def test_a_head_with_a_bias_is_refused() -> None:
     model.lm_head = nn.Linear(64, 300, bias=True)
     with pytest.raises(ConfigError, match="head has a bias"):
         prepare_(model)
+
+
+def test_dropout_is_refused() -> None:
+    model = tiny_model("llama")
+    model.config.attention_dropout = 0.1
+    with pytest.raises(ConfigError, match=r"attention_dropout to 0\.1"):
+        prepare_(model)
+
+
+def test_a_model_that_is_nvfp4_already_stays_what_it_is() -> None:
+    model, _ = prepared("llama", tied=False)
+    for other in ("w4a4", "none"):
+        with pytest.raises(ConfigError, match="NVFP4 already, w4a16"):
+            prepare_(model, scheme=other)
+    prepare_(model)
+
+
+def test_a_tied_head_cannot_be_packed() -> None:
+    with pytest.raises(ConfigError, match="cannot be packed"):
+        prepared("llama", tied=True, master="nvfp4", keep=("embed_tokens", "norm"))
 
 
 def test_with_nvfp4_masters_the_pack_is_all_there_is() -> None:

@@ -89,7 +89,6 @@ def test_what_is_saved_reads_back(dataset: Dataset, tmp_path: Path) -> None:
     assert torch.equal(one.token_TK, other.token_TK)
     assert torch.equal(one.log_p_TK, other.log_p_TK)
     assert torch.equal(one.has_T, other.has_T)
-    assert loaded.nbytes == cache.nbytes
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["cache.safetensors"]
 
 

@@ -34,7 +34,7 @@ class Measured:
         for name, seconds in self.part.seconds.items():
             speed = self.weights / seconds / 1e6
             lines.append(
-                f"  {name:<32} {speed:>8.0f} M weights/s {self.part.speed(name):>7.3f} x "
+                f"  {name:<32} {speed:>6.0f} M/s {self.part.speed(name):>7.3f} x "
                 f"{self.state_bytes[name]:>6.3f} B/weight"
             )
         return "\n".join(lines)
@@ -97,7 +97,7 @@ def measure(rounds: int) -> Measured:
     times = interleaved({name: o.step for name, o in optimizers.items()}, rounds)
     note = f" (not installed: {', '.join(missing)})" if missing else ""
     weights = TENSORS * ROWS * COLUMNS
-    title = f"{weights / 1e6:.1f}M weights in {TENSORS} tensors{note}"
+    title = f"{weights / 1e6:.1f}M weights in {TENSORS} tensors; state in bytes per weight{note}"
     held = {name: _state_bytes(o) / weights for name, o in optimizers.items()}
     return Measured(Part(title, FUSED, times), held, weights)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fourge.cli.screen import calm_libraries, echo_json, json_option, out
+from fourge.cli.screen import calm_libraries, echo_json, json_option, others_silent, out
 
 if TYPE_CHECKING:
     from fourge.bench.quality import SchemeOrNone
@@ -45,7 +45,8 @@ def optim(repeats: int, as_json: bool) -> None:
     calm_libraries()
     from fourge.bench.optim import measure
 
-    measured = measure(repeats)
+    with others_silent():
+        measured = measure(repeats)
     if as_json:
         echo_json(measured.as_dict())
     else:
