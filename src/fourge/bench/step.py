@@ -50,7 +50,7 @@ def measure(rounds: int, batch: int, length: int) -> list[Side]:
     finally:
         for worker in workers.values():
             worker.kill()
-            worker.wait()
+            worker.communicate()
     return [
         Side(NAMES[key], median(r["seconds"] for r in each[1:]), max(r["peak"] for r in each[1:]))
         for key, each in reports.items()

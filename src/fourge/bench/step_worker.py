@@ -37,7 +37,7 @@ def plain_step(batch: int, length: int) -> Callable[[], float]:
         loss = model(input_ids=token_BT, labels=token_BT, use_cache=False).loss
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     return step
 
@@ -52,7 +52,7 @@ def our_step(batch: int, length: int, **settings: Any) -> Callable[[], float]:
     def step() -> float:
         loss = batch_loss(one.model, data, Weights(1 / data.targets))
         one.optimizer.backward(loss.total)
-        return float(loss.total)
+        return float(loss.total.detach())
 
     return step
 

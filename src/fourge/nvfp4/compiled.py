@@ -73,6 +73,8 @@ def has_cpp_compiler() -> bool:
 
 @functools.cache
 def _can_compile(device: str) -> bool:
+    if torch._dynamo.config.disable:
+        return False  # TORCH_COMPILE_DISABLE, torch's own switch
     if device == "cpu":
         found = has_cpp_compiler()
         needed = "a C++ compiler (g++)"

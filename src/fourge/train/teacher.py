@@ -1,7 +1,7 @@
 """The base model's own distribution, asked once and kept: what "forget nothing" is measured by.
 
 Before the first step the model, not yet quantised, reads every row that is to be held to it, and
-the log-probabilities of its top k tokens at every target position are kept: 6 bytes per token
+the log-probabilities of its top k tokens at every target position are kept: 8 bytes per token
 and position instead of a second model in memory. They are cached on disk under a digest of the
 weights, the data and k.
 
@@ -96,7 +96,7 @@ def ask_base(
     for done, row in enumerate(rows):
         batch = collate([dataset.rendered(*row)], dataset.pad, [row])
         top, index = _top(target_states(model, batch), dense_head(head), top_k)
-        token[row], log_p[row] = index.to(torch.int32).cpu(), top.to(torch.float16).cpu()
+        token[row], log_p[row] = index.to(torch.int32).cpu(), top.float().cpu()
         if progress:
             progress(done + 1, len(rows))
     return TeacherCache(token, log_p, top_k)
