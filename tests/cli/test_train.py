@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml  # type: ignore[import-untyped]
 from click.testing import CliRunner
 
@@ -158,7 +159,8 @@ def begun(path: Path, *args: str) -> subprocess.Popen[str]:
     )
     return subprocess.Popen(
         [sys.executable, "-c", script, "train", str(path), *args], text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=_heed_interrupts,
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},  # as here: same sums
+        preexec_fn=_heed_interrupts,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 

@@ -92,17 +92,22 @@ def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
 
 
 @torch.library.custom_op("fourge::dequant_linear", mutates_args=())
-def dequant_linear(x: Tensor, packed: Tensor, block_scale: Tensor, tensor_scale: Tensor) -> Tensor:
-    """``x`` times the transposed weight of these codes, as one operation.
+def dequant_linear(
+    x: Tensor, packed: Tensor, block_scale: Tensor, tensor_scale: Tensor, bias: Tensor | None
+) -> Tensor:
+    """``x`` times the transposed weight of these codes, plus the bias, as one operation.
 
     To whoever watches torch's operations (a recompute policy, for one) it is a single product,
     whose result can be kept while everything around it is computed again.
     """
-    return x @ dense(Nvfp4Matrix(packed, block_scale, tensor_scale), x.dtype).T
+    weight = dense(Nvfp4Matrix(packed, block_scale, tensor_scale), x.dtype)
+    return functional.linear(x, weight, bias)
 
 
 @dequant_linear.register_fake
-def _(x: Tensor, packed: Tensor, block_scale: Tensor, tensor_scale: Tensor) -> Tensor:
+def _(
+    x: Tensor, packed: Tensor, block_scale: Tensor, tensor_scale: Tensor, bias: Tensor | None
+) -> Tensor:
     return x.new_empty(len(x), len(packed))
 
 

@@ -215,8 +215,8 @@ class _Multiply(torch.autograd.Function):
             return y if bias is None else y + bias
         seen = layer.quantized_input(x)
         ctx.save_for_backward(seen, *codes)
-        product: Tensor = dequant_linear(seen, *codes)
-        return product if bias is None else product + bias
+        product: Tensor = dequant_linear(seen, *codes, bias)
+        return product
 
     @staticmethod
     @once_differentiable
