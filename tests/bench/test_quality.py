@@ -1,8 +1,6 @@
 import pytest
-import torch
 
-from fourge.bench.quality import Curve, gaps, whole_batch
-from fourge.data.batch import MASKED
+from fourge.bench.quality import Curve, gaps
 
 
 def test_a_tenth_is_a_mean_and_a_gap_is_relative() -> None:
@@ -12,9 +10,3 @@ def test_a_tenth_is_a_mean_and_a_gap_is_relative() -> None:
     assert len(exact.tenths()) == 10
     (row,) = gaps([exact, worse])["bf16 + int8"]
     assert row == pytest.approx([0.1] * 10)
-
-
-def test_every_token_but_the_first_is_a_target() -> None:
-    batch = whole_batch(torch.arange(12).view(2, 6))
-    assert batch.targets == 10
-    assert batch.target_BT[0].tolist() == [1, 2, 3, 4, 5, MASKED]

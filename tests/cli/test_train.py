@@ -54,22 +54,6 @@ def leaves(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:
     return 0
 
 
-def test_help_fits_80_columns_and_loads_no_torch() -> None:
-    script = (
-        "import sys; sys.argv = ['fourge', 'train', '--help']\n"
-        "from fourge.cli.main import main\n"
-        "try: main()\n"
-        "except SystemExit as leave: assert not leave.code\n"
-        "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    for word in ("--resume", "--set", "--json", "130 or 143"):
-        assert word in done.stdout
-
-
 def test_a_run_without_a_terminal_tells_plain_lines(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

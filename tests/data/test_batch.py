@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fourge.core.errors import DataError
-from fourge.data.batch import MASKED, Batch, collate
+from fourge.data.batch import MASKED, Batch, collate, whole_batch
 from fourge.data.records import Example, Turn
 from fourge.data.render import Rendered, Renderer
 from tests.conftest import byte_tokenizer
@@ -89,3 +89,9 @@ def test_a_batch_that_is_not_what_it_says_cannot_be_made() -> None:
 def test_a_batch_of_nothing_is_refused() -> None:
     with pytest.raises(DataError, match="no target"):
         collate([], PAD, [])
+
+
+def test_every_token_but_the_first_is_a_target() -> None:
+    batch = whole_batch(torch.arange(12).view(2, 6))
+    assert batch.targets == 10
+    assert batch.target_BT[0].tolist() == [1, 2, 3, 4, 5, MASKED]

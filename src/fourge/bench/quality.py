@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fourge.data.batch import MASKED, Batch
+from fourge.data.batch import Batch, whole_batch
 from fourge.model.build import load_model
 from fourge.model.embedded import EMBEDDED
 from fourge.model.source import open_source
@@ -87,15 +87,6 @@ def _curve(
     plan = Plan(batches, Schedule("cosine", count, warmup=max(1, count // 20)))
     losses = tuple(result.loss for result in steps(model, optimizer, plan))
     return Curve(master, moments, seed, losses)
-
-
-def whole_batch(token_BT: Tensor) -> Batch:
-    """A batch in which every token is to be learned."""
-    target_BT = torch.full_like(token_BT, MASKED)
-    target_BT[:, :-1] = token_BT[:, 1:]
-    rows = tuple((0, row) for row in range(len(token_BT)))
-    whole = torch.ones_like(token_BT, dtype=torch.bool)
-    return Batch(token_BT, target_BT, whole, ("text",) * len(token_BT), rows)
 
 
 def gaps(curves: list[Curve]) -> dict[str, list[list[float]]]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from fourge.bench.quality import whole_batch
 from fourge.core.process import peak_bytes, reset_peak, resident_bytes
+from fourge.data.batch import whole_batch
 from fourge.harness.one_step import OneStep, StepSettings
 from fourge.model.build import load_model
 from fourge.model.embedded import EMBEDDED

@@ -77,3 +77,12 @@ def collate(rendered: Sequence[Rendered], pad: int, rows: Sequence[tuple[int, in
         is_target = torch.tensor(each.is_target[1:])
         target_BT[b, : count - 1] = follows.masked_fill(~is_target, MASKED)
     return Batch(token_BT, target_BT, mask_BT, tuple(r.source for r in rendered), tuple(rows))
+
+
+def whole_batch(token_BT: Tensor, source: str = "text") -> Batch:
+    """A batch without padding in which every token but the first is to be learned."""
+    target_BT = torch.full_like(token_BT, MASKED)
+    target_BT[:, :-1] = token_BT[:, 1:]
+    everything = torch.ones_like(token_BT, dtype=torch.bool)
+    rows = tuple((0, row) for row in range(len(token_BT)))
+    return Batch(token_BT, target_BT, everything, (source,) * len(token_BT), rows)

@@ -24,7 +24,7 @@ from fourge.core.process import (
     resident_bytes,
     trim_heap,
 )
-from fourge.data.batch import MASKED, Batch
+from fourge.data.batch import whole_batch
 from fourge.model.build import load_model
 from fourge.model.shapes import SHAPES, random_model, shape_config
 from fourge.model.source import open_source
@@ -187,11 +187,7 @@ class OneStep:
         generator = torch.Generator().manual_seed(0)
         shape = (s.batch, s.tokens)
         token_BT = torch.randint(self.model.config.vocab_size, shape, generator=generator)
-        target_BT = torch.full(shape, MASKED)
-        target_BT[:, :-1] = token_BT[:, 1:]
-        everything = torch.ones(shape, dtype=torch.bool)
-        rows = tuple((0, row) for row in range(s.batch))
-        self.batch = Batch(token_BT, target_BT, everything, ("random tokens",) * s.batch, rows)
+        self.batch = whole_batch(token_BT, "random tokens")
 
     def _forward(self) -> None:
         if self.settings.loss == "ce":

@@ -27,7 +27,7 @@ from fourge.checkpoint.state import StoredState
 from fourge.config.run import Run, difference
 from fourge.core.errors import ConfigError, FourgeError, OutputError
 from fourge.core.events import FILE, EventLog
-from fourge.core.files import whole_file
+from fourge.core.files import whole_file, write_errors
 from fourge.harness.setup import Checked, Progress, Ready, check, checkpoint_folder, make_ready
 from fourge.model.export import export, outgoing_from_model
 from fourge.train.loop import StepResult, Stopped, steps
@@ -103,17 +103,20 @@ def train(
         with store.reading(_last_checkpoint(run)):
             restore_(state, ready.model, ready.optimizer)
         run_id, first = state.meta["run"], state.step + 1
-    _write_run_file(run)
-    log = EventLog(run.out / FILE, run_id)
     del state
     with _alone(run.out):
+        _write_run_file(run)
+        log = EventLog(run.out / FILE, run_id)
         yield from _recorded(ready, log, run_id, first, stop)
 
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Only one process may train here; the kernel forgets the lock of one that was killed."""
-    with (out / ".lock").open("w", encoding="ascii") as file:
+    with write_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        file = (out / ".lock").open("w", encoding="ascii")
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

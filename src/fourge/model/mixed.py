@@ -1,9 +1,10 @@
 """Weights stored in one dtype, computed with in another.
 
 A bf16 master on a CPU is multiplied in float32, where bf16 is several times slower. NVFP4 layers
-decode into whatever dtype the activations have, and norms promote; what remains is the embedding,
-whose output decides the dtype of everything after it, and linear layers that are not quantised.
-Those convert their weight for the length of one product and keep no copy for the backward pass.
+decode into whatever dtype the activations have. What remains is the embedding, whose output decides
+the dtype of everything after it; norms, whose weights must not widen it again; and linear layers
+that are not quantised, which convert their weight for the length of one product and keep no copy
+for the backward pass.
 """
 
 from typing import Any

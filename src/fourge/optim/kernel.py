@@ -13,7 +13,8 @@ state is read once and written once, and no float32 copy of a chunk exists. 4-bi
 apart and put together by stages of their own, because packing inside would stop the compiler
 from using vectors.
 
-Each element has 32 random bits, a hash of its index: 16 round the weight, 8 m and 8 v.
+Each element has 32 random bits, a hash of its index: 16 round the weight, 8 m and 8 v
+(with those 16 below them).
 
 Shapes: N blocks of K values, H = K / 2.
 """
