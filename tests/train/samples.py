@@ -10,6 +10,7 @@ from fourge.data.batch import MASKED, Batch
 from fourge.nvfp4.matrix import dequantize
 from fourge.nvfp4.packed import PackedWeight
 from fourge.optim.adamw import AdamW
+from fourge.train.loss import Teacher
 from fourge.train.prepare import prepare_, storage_dtype
 from tests.conftest import TINY, tiny_model
 
@@ -76,3 +77,18 @@ def values(model: nn.Module) -> dict[str, Tensor]:
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     """Bit for bit."""
     return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+
+
+def states(positions: int = 33, hidden: int = 16, vocab: int = 90) -> tuple[Tensor, nn.Linear]:
+    torch.manual_seed(3)
+    head = nn.Linear(hidden, vocab, bias=False)
+    return torch.randn(positions, hidden, requires_grad=True), head
+
+
+def targets(positions: int = 33, vocab: int = 90) -> Tensor:
+    return torch.randint(vocab, (positions,), generator=torch.Generator().manual_seed(5))
+
+
+def teacher_of(logit_TV: Tensor, top_k: int, has: Tensor | None = None) -> Teacher:
+    log_p, token = logit_TV.float().log_softmax(-1).topk(top_k)
+    return Teacher(token, log_p, torch.ones(len(token), dtype=torch.bool) if has is None else has)

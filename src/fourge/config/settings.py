@@ -104,7 +104,7 @@ class TrainSettings(Strict):
     seed: int = 0
     recompute: Annotated[Literal["block", "light", "none"], BeforeValidator(_recompute)] = "block"
     release: bool = True  # use each gradient inside backward, and let it go
-    loss_chunk: Count | None = None  # positions; null: as many as 128 MiB of logits hold
+    loss_chunk: Count | None = None  # positions; null: chosen by memory (train/loss.py)
     kl_to_base: NotNegative = 0.0  # how much rows with "learn: base" count
     kl_top_k: Count = 32
     last_layers: Count | None = None  # null: all of them

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from fourge.model.lookup import Lookup
+from fourge.nvfp4.kept import product
 
 
 class MixedLinear(nn.Linear):
@@ -27,12 +28,8 @@ class MixedLinear(nn.Linear):
         self.train(linear.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias.to(x.dtype)
-        if self.weight.dtype == x.dtype:
-            return functional.linear(x, self.weight, bias)
-        flat: Tensor = _Multiply.apply(x.reshape(-1, self.in_features), self.weight)  # type: ignore[no-untyped-call]
-        y = flat.view(*x.shape[:-1], self.out_features)
-        return y if bias is None else y + bias
+        flat: Tensor = _Multiply.apply(x.reshape(-1, self.in_features), self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return flat.view(*x.shape[:-1], self.out_features)
 
 
 class MixedLayerNorm(nn.LayerNorm):
@@ -44,20 +41,23 @@ class MixedLayerNorm(nn.LayerNorm):
 
 
 class _Multiply(torch.autograd.Function):
-    """``x @ weight.T`` in the dtype of ``x``; the converted weight is not kept."""
+    """``x @ weight.T + bias`` in the dtype of ``x``; the converted weight is not kept."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return x @ weight.to(x.dtype).T
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        bias = None if bias is None else bias.to(x.dtype)
+        return product(lambda: functional.linear(x, weight.to(x.dtype), bias))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         grad_x = grad_y @ weight.to(x.dtype) if ctx.needs_input_grad[0] else None
         grad_w = (grad_y.T @ x).to(weight.dtype) if ctx.needs_input_grad[1] else None
-        return grad_x, grad_w
+        grad_b = grad_y.sum(0).to(ctx.bias_dtype) if ctx.needs_input_grad[2] else None
+        return grad_x, grad_w, grad_b
 
 
 def compute_in_(model: Any, dtype: torch.dtype) -> None:

@@ -91,24 +91,9 @@ def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
     return dequantize(matrix, out=out)
 
 
-@torch.library.custom_op("fourge::dequant_linear", mutates_args=())
-def dequant_linear(
-    x: Tensor, packed: Tensor, block_scale: Tensor, tensor_scale: Tensor, bias: Tensor | None
-) -> Tensor:
-    """``x`` times the transposed weight of these codes, plus the bias, as one operation.
-
-    To whoever watches torch's operations (a recompute policy, for one) it is a single product,
-    whose result can be kept while everything around it is computed again.
-    """
-    weight = dense(Nvfp4Matrix(packed, block_scale, tensor_scale), x.dtype)
-    return functional.linear(x, weight, bias)
-
-
-@dequant_linear.register_fake
-def _(
-    x: Tensor, packed: Tensor, block_scale: Tensor, tensor_scale: Tensor, bias: Tensor | None
-) -> Tensor:
-    return x.new_empty(len(x), len(packed))
+def dequant_linear(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
+    """``x @ weight.T + bias``, in the dtype of ``x``."""
+    return functional.linear(x, dense(weight, x.dtype), bias)
 
 
 def fp4_matmul(activation: Nvfp4Matrix, weight: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:

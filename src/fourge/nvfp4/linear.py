@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from fourge.core.errors import ConfigError
 from fourge.nvfp4.blocks import E2M1_MAX, E4M3_MAX
 from fourge.nvfp4.gemm import Backend, Scheme, dense, dequant_linear, fp4_matmul
+from fourge.nvfp4.kept import product
 from fourge.nvfp4.master import MasterWeight, adopt
 from fourge.nvfp4.matrix import (
     Nvfp4Matrix,
@@ -211,12 +212,11 @@ class _Multiply(torch.autograd.Function):
             scale = layer.require_input_scale()
             activation = quantize(x, recipe=COMPRESSED_TENSORS, tensor_scale=scale)
             ctx.save_for_backward(dequantize(activation, dtype=x.dtype), *codes)
-            y = fp4_matmul(activation, matrix, x.dtype)
+            y = product(lambda: fp4_matmul(activation, matrix, x.dtype))
             return y if bias is None else y + bias
         seen = layer.quantized_input(x)
         ctx.save_for_backward(seen, *codes)
-        product: Tensor = dequant_linear(seen, *codes, bias)
-        return product
+        return product(lambda: dequant_linear(seen, matrix, bias))
 
     @staticmethod
     @once_differentiable

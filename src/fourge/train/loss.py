@@ -82,16 +82,31 @@ def head_loss(
 ) -> Loss:
     """The loss of hidden states after the final norm, under a head without bias.
 
-    ``chunk`` is the number of positions at once; by default what ``LOGITS`` holds.
+    ``chunk`` is the number of positions at once; by default that of ``chunk_of``.
     """
-    positions = len(hidden_TH)
     weight: Tensor = head.weight  # type: ignore[assignment]
-    chunk = chunk or max(1, LOGITS // (4 * len(weight)))
-    chunk = max(1, -(-positions // max(1, -(-positions // chunk))))  # all of one size
+    itemsize = weight.element_size() if weight.requires_grad else 4  # without a sum, none is saved
+    chunk = chunk_of(len(hidden_TH), tuple(weight.shape), itemsize, chunk)
     total, target_sum, teacher_sum = _HeadLoss.apply(  # type: ignore[no-untyped-call]
         hidden_TH, weight, head, target_T, weights, teacher, chunk, backward_twice
     )
     return Loss(total, target_sum, teacher_sum)
+
+
+def chunk_of(positions: int, shape: tuple[int, ...], itemsize: int, asked: int | None) -> int:
+    """Positions at once, for a head of this shape and bytes per weight.
+
+    As many as ``LOGITS`` holds, in chunks of one size; or all, if that needs no more memory: the
+    float32 sum of the head's gradient over several chunks is then not needed.
+    """
+    vocabulary, hidden = shape
+    logit_bytes = 4 * vocabulary
+    at_once = asked or max(1, LOGITS // logit_bytes)
+    more = (positions - at_once) * logit_bytes
+    if positions == 0 or (asked is None and more <= vocabulary * hidden * (4 - itemsize)):
+        return max(1, positions)
+    chunks = -(-positions // at_once)
+    return -(-positions // chunks)
 
 
 class _HeadLoss(torch.autograd.Function):

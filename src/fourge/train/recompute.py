@@ -2,37 +2,20 @@
 
 ``block``  keeps the input of each block and runs the block again in the backward pass: the least
            memory, one forward pass more.
-``light``  also keeps the results of products and of attention, and computes again only what lies
-           between them (norms, activations, rotations), which costs little: about half of the
-           memory that keeping everything takes.
+``light``  also keeps the results of the linear layers, and computes again only what lies between
+           them (norms, attention, activations), which costs little.
 ``none``   keeps everything.
 
 No bit of the result depends on it.
 """
 
-from functools import partial
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
-import torch
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from fourge.nvfp4.kept import Products, keeping, reusing
 
 Recompute = Literal["block", "light", "none"]
 RECOMPUTE: tuple[Recompute, ...] = ("block", "light", "none")
-
-_KEPT = (
-    torch.ops.aten.mm.default,
-    torch.ops.aten.addmm.default,
-    torch.ops.aten.bmm.default,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
-    torch.ops.aten._scaled_dot_product_flash_attention.default,
-    torch.ops.aten._scaled_dot_product_efficient_attention.default,
-    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
-)
-
-
-def _policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    kept = operation in _KEPT or operation is torch.ops.fourge.dequant_linear.default
-    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def recompute_(model: Any, how: Recompute) -> None:
@@ -42,5 +25,11 @@ def recompute_(model: Any, how: Recompute) -> None:
         return
     settings: dict[str, Any] = {"use_reentrant": False}
     if how == "light":
-        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
+        settings["context_fn"] = _both_runs
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+
+
+def _both_runs() -> tuple[AbstractContextManager[None], reusing]:
+    """What torch enters around a block's first run, and around the one in the backward pass."""
+    products = Products()
+    return keeping(products), reusing(products)
