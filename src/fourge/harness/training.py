@@ -8,11 +8,13 @@ Under ``out`` a run leaves
     export/             the trained model, as other tools read it
 
 It yields what happens, for whoever shows it. Asked to stop (a signal sets ``Stop``), it does so
-at the next micro-step, after a checkpoint.
+at the next micro-step, after a checkpoint. Warned by its guard that memory is short, it saves,
+gives back what can be made again, and goes on; if the guard is gone, it stops.
 """
 
 import fcntl
 import re
+import signal
 import time
 import uuid
 from collections.abc import Iterator
@@ -28,9 +30,11 @@ from fourge.config.run import Run, difference
 from fourge.core.errors import ConfigError, FourgeError, OutputError
 from fourge.core.events import FILE, EventLog
 from fourge.core.files import whole_file, write_errors
+from fourge.guard.client import Beat
 from fourge.harness.setup import Checked, Progress, Ready, check, checkpoint_folder, make_ready
 from fourge.model.export import export, outgoing_from_model
 from fourge.train.loop import StepResult, Stopped, steps
+from fourge.train.relief import give_back
 from fourge.train.state import capture, restore_
 
 EXPORT = "export"
@@ -143,28 +147,62 @@ def _recorded(
 
 
 def _stepped(ready: Ready, run_id: str, first: int, stop: Stop) -> Iterator[Happened]:
-    run, settings = ready.checked.run, ready.checked.run.train
     stop.running = True
-    done, saved, saved_at = first - 1, first - 1, time.monotonic()
-    loop = steps(ready.model, ready.optimizer, ready.plan, first=first,
-                 should_stop=lambda: bool(stop.signal))  # fmt: skip
+    saver, guard = _Saver(ready, run_id, first - 1), Beat()
+
+    def should_stop() -> bool:
+        guard.beat()
+        if guard.warned():
+            saver.save()
+            give_back(ready.model)
+        if guard.lost and not stop.signal:
+            stop.signal = signal.SIGTERM
+        return bool(stop.signal)
+
+    loop = steps(ready.model, ready.optimizer, ready.plan, first=first, should_stop=should_stop)
     try:
         for result in loop:
-            done = result.step
+            saver.done = result.step
+            yield from saver.happened()
             yield result
-            minutes = (time.monotonic() - saved_at) / 60
-            every = settings.save_every_steps
-            if (every and done % every == 0) or minutes >= settings.save_every_minutes:
-                yield _save(ready, run_id, done)
-                saved, saved_at = done, time.monotonic()
+            if saver.is_due():
+                saver.save()
+                yield from saver.happened()
     except Stopped:
         pass
-    if done != saved and done:
-        yield _save(ready, run_id, done)
-    if done < ready.checked.steps:
-        yield Finished(done, stop.signal, None)
+    saver.save()
+    yield from saver.happened()
+    if saver.done < ready.checked.steps:
+        yield Finished(saver.done, stop.signal, None)
     else:
-        yield Finished(done, 0, _export(ready, run.out / EXPORT))
+        yield Finished(saver.done, 0, _export(ready, ready.checked.run.out / EXPORT))
+
+
+class _Saver:
+    """Saves the last finished step, once."""
+
+    def __init__(self, ready: Ready, run_id: str, done: int) -> None:
+        self._ready, self._run_id = ready, run_id
+        self.done = self._saved = done
+        self._saved_at = time.monotonic()
+        self._happened: list[Saved] = []
+
+    def is_due(self) -> bool:
+        settings = self._ready.checked.run.train
+        minutes = (time.monotonic() - self._saved_at) / 60
+        every = settings.save_every_steps
+        return bool(every and self.done % every == 0) or minutes >= settings.save_every_minutes
+
+    def save(self) -> None:
+        if self.done == self._saved:
+            return
+        self._happened.append(_save(self._ready, self._run_id, self.done))
+        self._saved, self._saved_at = self.done, time.monotonic()
+
+    def happened(self) -> list[Saved]:
+        """What was saved since the last call."""
+        happened, self._happened = self._happened, []
+        return happened
 
 
 def _save(ready: Ready, run_id: str, step: int) -> Saved:

@@ -85,6 +85,11 @@ def scratch(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) ->
     return _buffers.of[key][:need].view(shape)
 
 
+def drop_scratch() -> None:
+    """Free this thread's buffers; the next call makes new ones."""
+    _buffers.of.clear()
+
+
 def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
     """The weight decoded into the scratch buffer: use it before the next call."""
     out = scratch(matrix.shape, dtype, matrix.packed_RC.device)
