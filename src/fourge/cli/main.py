@@ -21,6 +21,7 @@ VERBS = {
     "train": "Train as a run file says.",
     "convert": "Write a model in another format.",
     "inspect": "Say what a file holds.",
+    "guard": "Stop a command before it takes the machine's memory.",
     "doctor": "Say what this machine can do.",
     "bench": "Measure against peers, as ratios in one run.",
 }

@@ -71,7 +71,12 @@ class Counters:
         try:
             self._meminfo = self._open(root / "proc/meminfo")
             self._levels = [
-                _Level(*(self._open(folder / name) for name in names[:3]), names.cache)
+                _Level(
+                    limit=self._open(folder / names.limit),
+                    usage=self._open(folder / names.usage),
+                    stat=self._open(folder / "memory.stat"),
+                    cache=names.cache,
+                )
                 for folder, names in _levels(root)
             ]
         except CounterError:
@@ -168,13 +173,11 @@ class _Names(NamedTuple):
 
     limit: str
     usage: str
-    stat: str
     cache: _Field
 
 
-_V1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat",
-             _line("total_inactive_file"))  # fmt: skip
-_V2 = _Names("memory.max", "memory.current", "memory.stat", _line("inactive_file"))
+_V1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", _line("total_inactive_file"))
+_V2 = _Names("memory.max", "memory.current", _line("inactive_file"))
 
 
 @dataclass(frozen=True, slots=True)
