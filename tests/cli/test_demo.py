@@ -11,7 +11,7 @@ Folder = Callable[..., Path]
 
 
 def test_the_demo_runs_on_any_model_and_says_each_step(tiny_folder: Folder, tmp_path: Path) -> None:
-    args = ["--model", str(tiny_folder("llama")), "--out", str(tmp_path / "out")]
+    args = ["--model", str(tiny_folder("llama")), "--out", str(tmp_path / "out"), "--no-guard"]
     result = CliRunner().invoke(demo, args)
     assert result.exit_code == 0, result.output
     for step in ("1/4", "2/4", "3/4", "4/4", "bit for bit"):
@@ -22,7 +22,9 @@ def test_the_demo_runs_on_any_model_and_says_each_step(tiny_folder: Folder, tmp_
 
 
 def test_json_has_the_numbers(tiny_folder: Folder) -> None:
-    result = CliRunner().invoke(demo, ["--model", str(tiny_folder("qwen3")), "--json"])
+    result = CliRunner().invoke(
+        demo, ["--model", str(tiny_folder("qwen3")), "--json", "--no-guard"]
+    )
     content = json.loads(result.stdout)
     assert content["logits"] > 0
     assert 0.07 < content["error"] < 0.12

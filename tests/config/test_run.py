@@ -35,6 +35,10 @@ def test_the_defaults_are_those_of_the_documents(load: Load, tmp_path: Path) -> 
             "weight_decay": 0.0, "clip": 1.0, "clip_method": "auto", "chunk_rows": None,
             "groups": [],
         },
+        "memory": {"limit": "auto"},
+        "guard": {
+            "enabled": True, "floor": "auto", "over_s": 0.0, "grace_s": 20.0, "silent_s": 1800.0,
+        },
         "out": str(tmp_path / "runs" / "x"),
     }  # fmt: skip
 
@@ -49,7 +53,7 @@ def test_every_mistake_is_said_at_once(load: Load, tmp_path: Path) -> None:
         train={"accumulate": 4, "batch": "8", "steps": 0},
         optim={"lr": "abc", "lrr": 1, "moments": "int4", "clip_method": "global"},
         out=None,
-        guard={},
+        gard={},
     )
     assert found == [
         "--set lr: a setting is written as name=value, as in optim.lr=2e-5",
@@ -65,7 +69,7 @@ def test_every_mistake_is_said_at_once(load: Load, tmp_path: Path) -> None:
         "optim.moments: is 'int4'; one of: fp32, int8, nvfp4; did you mean int8?",
         "optim.lrr: no such setting; did you mean lr?",
         "out: is required",
-        "guard: no such setting",
+        "gard: no such setting; did you mean guard?",
         "data.mix: 1 of 2 entries have no weight; give every entry one, or none",
         "train.accumulate: is 4 with train.release true; a released gradient is gone before the "
         "next could be added to it; set train.release: false",

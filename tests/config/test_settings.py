@@ -34,12 +34,24 @@ from tests.config.samples import Load, refused, tree
         ("optim.clip", "1e-9", "0"),
         ("optim.chunk_rows", "1", "0"),
         ("data.mix.0.weight", "1e-9", "-1"),
+        ("guard.over_s", "0", "-1"),
+        ("guard.grace_s", "0", "-1"),
+        ("guard.silent_s", "0", "-1"),
     ],
 )
 def test_every_setting_has_its_bounds(load: Load, name: str, least: str, too_little: str) -> None:
     load(f"{name}={least}")
     (line,) = refused(load, f"{name}={too_little}")
     assert line.startswith(f"{name}: is {too_little}; it must be ")
+
+
+@pytest.mark.parametrize("name", ["memory.limit", "guard.floor"])
+def test_a_size_has_a_unit_or_is_auto(load: Load, name: str) -> None:
+    for text in ("auto", "100GiB", "8G", "1.5 T"):
+        load(f"{name}={text}")
+    for text in ("'100'", "8GB", "none", "0GiB"):
+        (line,) = refused(load, f"{name}={text}")
+        assert line.startswith(f"{name}: "), text
 
 
 @pytest.mark.parametrize(("name", "least"), [("lr", "0"), ("weight_decay", "0")])

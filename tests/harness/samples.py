@@ -33,6 +33,7 @@ def tree_of(folder: Path, base: Path, /, **sections: Any) -> dict[str, Any]:
         "data": {"mix": mix, "max_tokens": 64, **sections.get("data", {})},
         "train": {"steps": 6, "batch": 2, **sections.get("train", {})},
         "optim": {"lr": 3e-3, **sections.get("optim", {})},
+        "guard": {"enabled": False, **sections.get("guard", {})},
         "out": str(folder / "out"),
     }
 

@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 
 from fourge.model.build import load_model

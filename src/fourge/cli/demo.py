@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fourge.cli.guarded import run_under_guard
 from fourge.cli.screen import (
     bar,
     calm_libraries,
@@ -21,17 +22,24 @@ QUESTION = "What is the capital of France?"
 
 
 @click.command(
-    epilog="Exit status: 0 the logits are equal bit for bit, 1 they are not, 2 wrong input."
+    epilog="Exit status: 0 the logits are equal bit for bit, 1 they are not, 2 wrong input, 124 "
+    "stopped by the guard."
 )
 @click.option("--model", default="smollm2-135m", show_default=True,
               help="A transformers folder, a hub id, a .gguf or a .dat.")  # fmt: skip
 @click.option("--out", "out_path", type=click.Path(path_type=Path),
               help="Keep the export here, instead of in a folder that is removed.")  # fmt: skip
 @click.option("--question", default=QUESTION, show_default=True)
+@click.option("--guard/--no-guard", default=True, show_default=True,
+              help="Watch the machine's memory meanwhile.")  # fmt: skip
 @overwrite_option
 @json_option
-def demo(model: str, out_path: Path | None, question: str, overwrite: bool, as_json: bool) -> None:
+def demo(
+    model: str, out_path: Path | None, question: str, guard: bool, overwrite: bool, as_json: bool
+) -> None:
     """Quantise a model, export it, load it with plain transformers, compare, and ask."""
+    if guard:
+        run_under_guard({})
     calm_libraries()
     from fourge import api
     from fourge.core.files import refuse_existing

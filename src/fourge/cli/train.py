@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fourge.cli.guarded import guard_options, run_under_guard
 from fourge.cli.screen import calm_libraries, echo_json, err, json_option, out
 from fourge.core.units import size
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Exit status: 0 trained, 2 wrong input, 3 diverged, 130 or 143 stopped and saved."
+    epilog="Exit status: 0 trained, 2 wrong input, 3 diverged, 5 does not fit, 124 stopped by the "
+    "guard, 130 or 143 stopped and saved."
 )
 @click.argument("run_file", metavar="RUN.yaml", type=click.Path(path_type=Path))
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
@@ -29,11 +31,14 @@ def train(run_file: Path, settings: tuple[str, ...], resume: bool, as_json: bool
 
     Everything is checked before a weight is loaded. Checkpoints and the record are under
     the run file's out; the trained model is exported there at the end. Ctrl-C or SIGTERM
-    saves at the next micro-step and leaves; --resume goes on bit for bit.
+    saves at the next micro-step and leaves; --resume goes on bit for bit. A guard watches
+    the machine's memory and has the run save and leave before it is gone.
     """
     from fourge.config.run import load_run
 
     run = load_run(run_file, settings)
+    if run.guard.enabled:
+        run_under_guard(guard_options(run))
     calm_libraries()
     from fourge.harness.training import Finished, Stop
     from fourge.harness.training import train as train_run

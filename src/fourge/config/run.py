@@ -28,6 +28,8 @@ from pydantic_core import PydanticCustomError
 from fourge.config.rules import broken_rules
 from fourge.config.settings import (
     DataSettings,
+    GuardSettings,
+    MemorySettings,
     ModelSettings,
     OptimSettings,
     PathHere,
@@ -45,6 +47,8 @@ class Run(Strict):
     data: DataSettings
     train: TrainSettings = TrainSettings()
     optim: OptimSettings = OptimSettings()
+    memory: MemorySettings = MemorySettings()
+    guard: GuardSettings = GuardSettings()
     out: PathHere
 
     @model_validator(mode="after")

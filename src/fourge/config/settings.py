@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from fourge.config.strict import Many, Number, Strict, Text, shown
+from fourge.guard.sizes import parse_size
 
 
 def _absolute(value: object, info: ValidationInfo) -> object:
@@ -49,6 +50,12 @@ def _recompute(value: object) -> object:
     return value
 
 
+def _size_or_auto(value: str) -> str:
+    if value != "auto":
+        parse_size(value)
+    return value
+
+
 def _plain(value: Any) -> Any:
     """Refuse what a JSON file could not hold, such as a date."""
     if isinstance(value, dict):
@@ -71,6 +78,7 @@ Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 Decay = Annotated[Number, Field(ge=0, lt=1)]
+SizeOrAuto = Annotated[Text, AfterValidator(_size_or_auto)]
 PathHere = Annotated[Path, BeforeValidator(_absolute)]
 
 
@@ -134,3 +142,17 @@ class OptimSettings(Strict):
     clip_method: Literal["auto", "global", "tensor", "two-pass"] = "auto"
     chunk_rows: Count | None = None
     groups: Many[OptimGroup] = ()
+
+
+class MemorySettings(Strict):
+    limit: SizeOrAuto = "auto"  # of the whole machine, as 100GiB; auto: all but guard.floor
+
+
+class GuardSettings(Strict):
+    enabled: bool = True
+    floor: SizeOrAuto = (
+        "auto"  # what must stay left; auto: 8GiB, a tenth where there is less than 64
+    )
+    over_s: NotNegative = 0.0
+    grace_s: NotNegative = 20.0  # from being asked to leave to being killed
+    silent_s: NotNegative = 1800.0  # without a micro-step; 0: any time

@@ -40,9 +40,13 @@ class Beat:
         self.lost = self.lost or not heard
         return bool(heard)
 
-    @property
-    def guarded(self) -> bool:
-        return self._line is not None and not self.lost
+    def __enter__(self) -> "Beat":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
 
 
 def guarded() -> bool:

@@ -40,7 +40,9 @@ from fourge.train.state import capture, restore_
 EXPORT = "export"
 RUN_FILE = "run.yaml"
 # What may differ between a run and its continuation without making it another run.
-_FREE = re.compile(r"train\.(save_every|keep_checkpoints)|out:|data\.mix\.\d+\.path:")
+_FREE = re.compile(
+    r"train\.(save_every|keep_checkpoints)|memory\.|guard\.|out:|data\.mix\.\d+\.path:"
+)
 
 
 @dataclass(slots=True)
@@ -148,34 +150,37 @@ def _recorded(
 
 def _stepped(ready: Ready, run_id: str, first: int, stop: Stop) -> Iterator[Happened]:
     stop.running = True
-    saver, guard = _Saver(ready, run_id, first - 1), Beat()
-
-    def should_stop() -> bool:
-        guard.beat()
-        if guard.warned():
-            saver.save()
-            give_back(ready.model)
-        if guard.lost and not stop.signal:
-            stop.signal = signal.SIGTERM
-        return bool(stop.signal)
-
-    loop = steps(ready.model, ready.optimizer, ready.plan, first=first, should_stop=should_stop)
-    try:
-        for result in loop:
-            saver.done = result.step
-            yield from saver.happened()
-            yield result
-            if saver.is_due():
-                saver.save()
+    saver = _Saver(ready, run_id, first - 1)
+    with Beat() as guard:
+        loop = steps(ready.model, ready.optimizer, ready.plan, first=first,
+                     should_stop=lambda: _between(guard, saver, stop, ready.model))  # fmt: skip
+        try:
+            for result in loop:
+                saver.done = result.step
                 yield from saver.happened()
-    except Stopped:
-        pass
+                yield result
+                if saver.is_due():
+                    saver.save()
+                    yield from saver.happened()
+        except Stopped:
+            pass
     saver.save()
     yield from saver.happened()
     if saver.done < ready.checked.steps:
         yield Finished(saver.done, stop.signal, None)
     else:
         yield Finished(saver.done, 0, _export(ready, ready.checked.run.out / EXPORT))
+
+
+def _between(guard: Beat, saver: "_Saver", stop: Stop, model: Any) -> bool:
+    """At every micro-step: a sign of life, what the guard has to say, whether to stop."""
+    guard.beat()
+    if guard.warned():
+        saver.save()
+        give_back(model)
+    if guard.lost and not stop.signal:
+        stop.signal = signal.SIGTERM
+    return bool(stop.signal)
 
 
 class _Saver:

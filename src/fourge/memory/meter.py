@@ -47,14 +47,16 @@ class Memory:
         """What an allocation on the GPU can count on; of several GPUs the one with most left."""
         if self.kind == "unified":
             return min(self.host.free, self.host.available)
-        return max((device.left for device in self.devices if device.left is not None), default=None)
+        return max(
+            (device.left for device in self.devices if device.left is not None), default=None
+        )
 
     def source(self) -> str:
         """Where ``left`` comes from, for people."""
         host = self.host
         if host.left < host.available:
             return f"the cgroup's limit of {size(host.cgroup_limit or 0)}"
-        return f"MemAvailable of {size(host.total)}"
+        return f"MemAvailable, of {size(host.total)}"
 
 
 def tree_bytes(pid: int) -> int:
