@@ -3,15 +3,26 @@
 import os
 import platform
 import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Literal
 
 import torch
 
 from fourge.core.errors import FourgeError
+from fourge.core.events import read_events
 from fourge.core.units import size
+from fourge.guard.counters import Counters
+from fourge.guard.options import guard_argv
+from fourge.guard.policy import default_floor
+from fourge.guard.watch import STOPPED
+from fourge.memory.meter import Memory
+from fourge.memory.nvml import devices
 from fourge.model.embedded import embedded_path
 from fourge.nvfp4.compiled import SMALL, has_cpp_compiler
 from fourge.nvfp4.gemm import FP4_CAPABILITY, choose_backend
@@ -19,6 +30,8 @@ from fourge.nvfp4.linear import Nvfp4Linear
 from fourge.nvfp4.matrix import dequantize, fake_quantize, quantize
 
 State = Literal["ok", "note", "fail"]
+_KINDS = {"cpu": "no GPU", "gpu": "a GPU with its own memory", "unified": "one pool with the GPU"}
+_TOY_BYTES = 1 << 30
 _PACKAGES = ("torch", "transformers", "compressed-tensors", "gguf", "safetensors")
 
 
@@ -35,8 +48,6 @@ def examine() -> Iterator[Finding]:
                   f"{platform.python_version()}, {os.cpu_count()} cores")  # fmt: skip
     for package in _PACKAGES:
         yield _package(package)
-    yield _memory()
-    yield _device()
     for subject, attempt in _ATTEMPTS.items():
         yield _tried(subject, attempt)
 
@@ -48,18 +59,50 @@ def _package(name: str) -> Finding:
         return Finding(name, "fail", f"not installed: pip install {name}")
 
 
-def _memory() -> Finding:
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    free = shutil.disk_usage(".").free
-    return Finding("memory", "ok", f"{size(total)} in all; {size(free)} of disk free here")
+def _memory() -> tuple[State, str]:
+    with Counters() as counters:
+        memory = Memory(counters.read(), devices())
+        sources = ", ".join(counters.sources())
+    left = f"{size(memory.left)} left ({memory.source()}), read from {sources}"
+    if memory.left_for_device is not None:
+        left += f"; a GPU can count on {size(memory.left_for_device)}"
+    return "ok", f"{_KINDS[memory.kind]}; {left}"
 
 
-def _device() -> Finding:
+def _limit() -> tuple[State, str]:
+    with Counters() as counters:
+        reading = counters.read()
+    floor = default_floor(reading.capacity)
+    used = size(reading.left - floor) if reading.left > floor else "nothing"
+    return "ok", f"a run may take {used} now: what is left less a floor of {size(floor)}"
+
+
+def _disk() -> tuple[State, str]:
+    return "ok", f"{size(shutil.disk_usage('.').free)} free here"
+
+
+def _device() -> tuple[State, str]:
     if not torch.cuda.is_available():
-        return Finding("device", "note", "no CUDA device: float32 on the CPU")
+        return "note", "no CUDA device: float32 on the CPU"
     name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     fp4 = "FP4 tensor cores" if capability >= FP4_CAPABILITY else "no FP4 tensor cores"
-    return Finding("device", "ok", f"{name}, compute capability {capability}, {fp4}")
+    return "ok", f"{name}, compute capability {capability}, {fp4}"
+
+
+def _rehearsal() -> tuple[State, str]:
+    """A toy job takes 1 GiB with a line at a quarter of it; the guard has to be faster."""
+    with Counters() as counters:
+        floor = counters.read().left - _TOY_BYTES // 4
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "guard.jsonl"
+        options = {"floor": f"{floor >> 20}MiB", "grace_s": "0", "recover_s": "5", "log": str(log)}
+        toy = [sys.executable, "-c", f"held = b'x' * {_TOY_BYTES}; import time; time.sleep(9)"]
+        done = subprocess.run(guard_argv(toy, options), capture_output=True, text=True, timeout=60)
+        if done.returncode != STOPPED:
+            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            return "fail", f"a toy job was not stopped, status {done.returncode}: {last}"
+        lowest = next(e["lowest"] for e in read_events(log) if e["kind"] == "end")
+    return "ok", f"a toy job was stopped {size(max(0, floor - lowest))} past its line"
 
 
 def _tried(subject: str, attempt: Callable[[], tuple[State, str]]) -> Finding:
@@ -100,6 +143,11 @@ def _embedded() -> tuple[State, str]:
 
 
 _ATTEMPTS: dict[str, Callable[[], tuple[State, str]]] = {
+    "memory": _memory,
+    "limit": _limit,
+    "guard": _rehearsal,
+    "disk": _disk,
+    "device": _device,
     "NVFP4 kernels": _kernels,
     "one step": _training,
     "default model": _embedded,

@@ -31,6 +31,7 @@ from tests.config.samples import Load, refused, tree
          "optim.master", "model.scheme: w4a16"),
         ({"data": {"mix": [{"path": "a.jsonl", "weight": 0}]}}, "data.mix", "every weight is 0"),
         ({"train": {"steps": 1, "kl_to_base": 1}}, "train.kl_to_base", "add learn: base"),
+        ({"train": {"steps": 1, "kl_budget": 1}}, "train.kl_budget", "no weight to follow it"),
         ({"data": {"mix": [{"path": "a.jsonl", "learn": "base"}]}},
          "train.kl_to_base", "set it to 1.0"),
     ],

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fourge.guard.client import VARIABLE
-from fourge.harness.training import Finished, Happened, Saved, train
+from fourge.harness.saving import Saved
+from fourge.harness.training import Finished, Happened, train
 from fourge.nvfp4 import compiled
 from fourge.train.loop import StepResult
 from tests.harness.samples import run_of, same_end

@@ -12,7 +12,7 @@ _MARK = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "fail": "[red]FAIL[/]"
 @click.command(epilog="Exit status: 0 all is well, 1 something failed.")
 @json_option
 def doctor(as_json: bool) -> None:
-    """Check this machine: versions, device, kernels, one real training step."""
+    """Check this machine: versions, memory, guard, device, kernels, one real step."""
     calm_libraries()
     from dataclasses import asdict
 

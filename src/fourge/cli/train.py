@@ -113,7 +113,8 @@ class _Screen:
         self._bar.update(self._task, completed=done, total=total)
 
     def show(self, event: "Happened") -> None:
-        from fourge.harness.training import Finished, Saved, Started
+        from fourge.harness.saving import Saved
+        from fourge.harness.training import Finished, Started
 
         if self._quiet:
             return

@@ -137,6 +137,8 @@ def _held_to_base(settings: Settings) -> Iterator[tuple[str, str]]:
             f"is {weight} and no entry of data.mix is held to the base model; add learn: base to "
             "the entries whose rows should stay as the base model would say them",
         )
+    if weight == 0 and settings["train.kl_budget"] is not None:
+        yield "train.kl_budget", "is set while train.kl_to_base is 0; it has no weight to follow it"
 
 
 _RULES: tuple[Callable[[Settings], Iterator[tuple[str, str]]], ...] = (

@@ -114,6 +114,7 @@ class TrainSettings(Strict):
     release: bool = True  # use each gradient inside backward, and let it go
     loss_chunk: Count | None = None  # positions; null: chosen by memory (train/loss.py)
     kl_to_base: NotNegative = 0.0  # how much rows with "learn: base" count
+    kl_budget: Positive | None = None  # nats per held position: the weight follows it; null: fixed
     kl_top_k: Count = 32
     last_layers: Count | None = None  # null: all of them
     save_every_steps: Count | None = None

@@ -168,6 +168,7 @@ def _plan(checked: Checked, teacher: TeacherCache | None) -> Plan:
         release=run.train.release,
         chunk=run.train.loss_chunk,
         kl_weight=run.train.kl_to_base,
+        kl_budget=run.train.kl_budget,
         teacher=None if teacher is None else teacher.of,
     )
 

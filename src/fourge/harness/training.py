@@ -13,9 +13,7 @@ gives back what can be made again, and goes on; if the guard is gone, it stops.
 """
 
 import fcntl
-import re
 import signal
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,24 +23,27 @@ from typing import Any
 
 from fourge import __version__
 from fourge.checkpoint import store
-from fourge.checkpoint.state import StoredState
-from fourge.config.run import Run, difference
-from fourge.core.errors import ConfigError, FourgeError, OutputError
+from fourge.config.run import Run
+from fourge.core.errors import FourgeError, OutputError
 from fourge.core.events import FILE, EventLog
 from fourge.core.files import whole_file, write_errors
 from fourge.guard.client import Beat
-from fourge.harness.setup import Checked, Progress, Ready, check, checkpoint_folder, make_ready
+from fourge.harness.resuming import (
+    EXPORT,
+    RUN_FILE,
+    Begin,
+    last_checkpoint,
+    refuse_existing,
+    require_same_base,
+    require_same_run,
+    resumed,
+)
+from fourge.harness.saving import Saved, Saver
+from fourge.harness.setup import Progress, Ready, check, make_ready
 from fourge.model.export import export, outgoing_from_model
 from fourge.train.loop import StepResult, Stopped, steps
 from fourge.train.relief import give_back
-from fourge.train.state import capture, restore_
-
-EXPORT = "export"
-RUN_FILE = "run.yaml"
-# What may differ between a run and its continuation without making it another run.
-_FREE = re.compile(
-    r"train\.(save_every|keep_checkpoints)|memory\.|guard\.|out:|data\.mix\.\d+\.path:"
-)
+from fourge.train.state import restore_
 
 
 @dataclass(slots=True)
@@ -68,13 +69,6 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    path: Path
-    step: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Finished:
     """``stopped`` is the signal that ended the run early, or 0."""
 
@@ -97,23 +91,23 @@ def train(
     """
     stop, tell = stop or Stop(), progress or (lambda what, done, total: None)
     if not resume:
-        _refuse_existing(run)
-    state = _resumed(run) if resume else None
+        refuse_existing(run)
+    state = resumed(run) if resume else None
     checked = check(run, tell)
     if state is not None:
-        _require_same_run(state, run, checked)
+        require_same_run(state, run, checked)
     ready = make_ready(checked, tell)
-    run_id, first = uuid.uuid4().hex[:12], 1
+    begin = Begin(uuid.uuid4().hex[:12])
     if state is not None:
-        _require_same_base(state, ready)
-        with store.reading(_last_checkpoint(run)):
+        require_same_base(state, ready)
+        with store.reading(last_checkpoint(run)):
             restore_(state, ready.model, ready.optimizer)
-        run_id, first = state.meta["run"], state.step + 1
+        begin = Begin(state.meta["run"], state.step + 1, state.meta.get("kl_weight"))
     del state
     with _alone(run.out):
         _write_run_file(run)
-        log = EventLog(run.out / FILE, run_id)
-        yield from _recorded(ready, log, run_id, first, stop)
+        log = EventLog(run.out / FILE, begin.run)
+        yield from _recorded(ready, log, begin, stop)
 
 
 @contextmanager
@@ -132,15 +126,13 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def _recorded(
-    ready: Ready, log: EventLog, run_id: str, first: int, stop: Stop
-) -> Iterator[Happened]:
-    started = _started(ready, run_id, first)
+def _recorded(ready: Ready, log: EventLog, begin: Begin, stop: Stop) -> Iterator[Happened]:
+    started = _started(ready, begin)
     log.write("started", **asdict(started), version=__version__, base=ready.base_digest,
               data=ready.checked.dataset.digest, config=ready.checked.run.digest())  # fmt: skip
     yield started
     try:
-        for event in _stepped(ready, run_id, first, stop):
+        for event in _stepped(ready, begin, stop):
             log.write(_KIND[type(event)], **_plain(event))
             yield event
     except FourgeError as error:
@@ -148,15 +140,16 @@ def _recorded(
         raise
 
 
-def _stepped(ready: Ready, run_id: str, first: int, stop: Stop) -> Iterator[Happened]:
+def _stepped(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
     stop.running = True
-    saver = _Saver(ready, run_id, first - 1)
+    saver = Saver(ready, begin)
     with Beat() as guard:
-        loop = steps(ready.model, ready.optimizer, ready.plan, first=first,
+        loop = steps(ready.model, ready.optimizer, ready.plan, first=begin.first,
+                     kl_weight=begin.kl_weight,
                      should_stop=lambda: _between(guard, saver, stop, ready.model))  # fmt: skip
         try:
             for result in loop:
-                saver.done = result.step
+                saver.finished(result)
                 yield from saver.happened()
                 yield result
                 if saver.is_due():
@@ -172,7 +165,7 @@ def _stepped(ready: Ready, run_id: str, first: int, stop: Stop) -> Iterator[Happ
         yield Finished(saver.done, 0, _export(ready, ready.checked.run.out / EXPORT))
 
 
-def _between(guard: Beat, saver: "_Saver", stop: Stop, model: Any) -> bool:
+def _between(guard: Beat, saver: "Saver", stop: Stop, model: Any) -> bool:
     """At every micro-step: a sign of life, what the guard has to say, whether to stop."""
     guard.beat()
     if guard.warned():
@@ -183,51 +176,6 @@ def _between(guard: Beat, saver: "_Saver", stop: Stop, model: Any) -> bool:
     return bool(stop.signal)
 
 
-class _Saver:
-    """Saves the last finished step, once."""
-
-    def __init__(self, ready: Ready, run_id: str, done: int) -> None:
-        self._ready, self._run_id = ready, run_id
-        self.done = self._saved = done
-        self._saved_at = time.monotonic()
-        self._happened: list[Saved] = []
-
-    def is_due(self) -> bool:
-        settings = self._ready.checked.run.train
-        minutes = (time.monotonic() - self._saved_at) / 60
-        every = settings.save_every_steps
-        return bool(every and self.done % every == 0) or minutes >= settings.save_every_minutes
-
-    def save(self) -> None:
-        if self.done == self._saved:
-            return
-        self._happened.append(_save(self._ready, self._run_id, self.done))
-        self._saved, self._saved_at = self.done, time.monotonic()
-
-    def happened(self) -> list[Saved]:
-        """What was saved since the last call."""
-        happened, self._happened = self._happened, []
-        return happened
-
-
-def _save(ready: Ready, run_id: str, step: int) -> Saved:
-    run, start = ready.checked.run, time.perf_counter()
-    meta = {
-        "step": step,
-        "run": run_id,
-        "version": __version__,
-        "seed": run.train.seed,  # with the step, the key of all random bits
-        "cursor": step * run.train.batch * run.train.accumulate,  # rows drawn so far
-        "config": run.to_yaml(),
-        "data": ready.checked.dataset.digest,
-        "base": ready.base_digest,
-        "model": run.model.path,
-    }
-    path = store.save(checkpoint_folder(run), capture(ready.model, ready.optimizer, meta))
-    store.prune(checkpoint_folder(run), run.train.keep_checkpoints)
-    return Saved(path, step, time.perf_counter() - start)
-
-
 def _export(ready: Ready, out: Path) -> Path:
     source, scheme = ready.checked.source, ready.checked.run.model.scheme
     target = "safetensors" if scheme == "none" else "compressed-tensors"
@@ -236,76 +184,17 @@ def _export(ready: Ready, out: Path) -> Path:
     return out
 
 
-def _refuse_existing(run: Run) -> None:
-    if store.latest(checkpoint_folder(run)) is not None or (run.out / FILE).exists():
-        raise OutputError(
-            f"{run.out} holds a run already.",
-            why="a record is never written over",
-            fix="go on with it by --resume, or choose another out",
-        )
-    for name in (RUN_FILE, EXPORT):
-        if (run.out / name).exists():
-            raise OutputError(
-                f"{run.out / name} exists.",
-                why="the run would write there, and nothing is ever written over",
-                fix="choose another out",
-            )
-
-
-def _resumed(run: Run) -> StoredState | None:
-    """The last checkpoint; None if the run was stopped before its first."""
-    if store.latest(checkpoint_folder(run)) is not None:
-        return store.open_checkpoint(_last_checkpoint(run))
-    if not (run.out / FILE).exists():
-        raise ConfigError(
-            f"{run.out} holds no run to resume.", fix="leave out --resume to begin one"
-        )
-    return None
-
-
-def _last_checkpoint(run: Run) -> Path:
-    path = store.latest(checkpoint_folder(run))
-    assert path is not None, "asked for only where there is one"
-    return path
-
-
-def _require_same_run(state: StoredState, run: Run, checked: Checked) -> None:
-    begun = Run.from_yaml(state.meta["config"])
-    changed = [d for d in difference(begun, run) if not _FREE.match(d)]
-    if changed:
-        raise ConfigError(
-            "The run file is not the one this run was begun with.",
-            why="; ".join(changed),
-            fix="put it back, or begin another run with another out",
-        )
-    if state.meta["data"] != checked.dataset.digest:
-        raise ConfigError(
-            "The data is not what it was when this run was begun.",
-            why="a file has changed, or a chat template that writes the date",
-            fix="put the files back, or begin another run with another out",
-        )
-
-
-def _require_same_base(state: StoredState, ready: Ready) -> None:
-    if state.meta["base"] != ready.base_digest:
-        raise ConfigError(
-            f"{ready.checked.run.model.path} is not the model this run was begun with.",
-            why="its weights have another digest",
-            fix="put it back, or begin another run with another out",
-        )
-
-
 def _write_run_file(run: Run) -> None:
     with whole_file(run.out / RUN_FILE, overwrite=True) as temporary:
         temporary.write_text(run.to_yaml(), encoding="utf-8")
 
 
-def _started(ready: Ready, run_id: str, first: int) -> Started:
+def _started(ready: Ready, begin: Begin) -> Started:
     params = [param for _, param, _ in ready.optimizer.named()]
     data = ready.checked.dataset
     return Started(
-        run_id, ready.checked.steps, first, data.rows, sum(p.numel() for p in params), len(params),
-        data.truncated, data.untaught, str(params[0].device), ready.compute_dtype,
+        begin.run, ready.checked.steps, begin.first, data.rows, sum(p.numel() for p in params),
+        len(params), data.truncated, data.untaught, str(params[0].device), ready.compute_dtype,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from fourge.core.process import peak_bytes, reset_peak
 from fourge.data.batch import Batch
 from fourge.optim.adamw import AdamW
 from fourge.optim.schedule import Schedule
+from fourge.train.budget import next_weight
 from fourge.train.codes import CodeWatch
 from fourge.train.loss import Loss, Teacher, Weights
 from fourge.train.step import batch_loss, require_finite_loss
@@ -32,6 +33,7 @@ class StepResult:
     loss: float  # what was minimised
     target_loss: float | None  # cross entropy; None without targets
     kl: float | None  # to the base model; None without a teacher
+    kl_weight: float  # what it counts in the step after this one
     lr: float
     grad_norm: float  # before clipping
     moved: float  # share of the weights that are not what they were
@@ -54,7 +56,8 @@ class Plan:
     schedule: Schedule
     release: bool = True
     chunk: int | None = None
-    kl_weight: float = 0.0
+    kl_weight: float = 0.0  # at the start
+    kl_budget: float | None = None  # then the weight follows it
     teacher: TeacherOf | None = None
 
 
@@ -68,22 +71,28 @@ def steps(
     plan: Plan,
     *,
     first: int = 1,
+    kl_weight: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[StepResult]:
     """Train from step ``first`` to the schedule's last and yield what happened.
+
+    ``kl_weight`` is that of the last result, where a run goes on.
 
     Raises:
         DivergedError: a loss or a gradient is not finite.
         Stopped: ``should_stop`` said so.
     """
     codes = CodeWatch(model)
+    weight = plan.kl_weight if kl_weight is None else kl_weight
     base_lr = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
     for step in range(first, plan.schedule.steps + 1):
         factor = plan.schedule.factor(step)
         for group, lr in zip(optimizer.param_groups, base_lr, strict=True):
             group["lr"] = lr * factor
         rate = optimizer.defaults["lr"] * factor  # of what has no rate of its own
-        yield _step(model, optimizer, plan, step, rate, codes, should_stop)
+        result = _step(model, optimizer, plan, step, rate, weight, codes, should_stop)
+        weight = result.kl_weight
+        yield result
 
 
 def _step(
@@ -92,6 +101,7 @@ def _step(
     plan: Plan,
     step: int,
     rate: float,
+    kl_weight: float,
     codes: CodeWatch,
     should_stop: Callable[[], bool],
 ) -> StepResult:
@@ -99,7 +109,7 @@ def _step(
     micro = [(batch, plan.teacher(batch) if plan.teacher else None) for batch in plan.batches(step)]
     taught = sum(int(teacher.has_T.sum()) for _, teacher in micro if teacher is not None)
     targets = sum(batch.targets for batch, _ in micro) - taught
-    weights = Weights(1 / max(targets, 1), plan.kl_weight / max(taught, 1))
+    weights = Weights(1 / max(targets, 1), kl_weight / max(taught, 1))
     losses: list[Loss] = []
     changed = None
     for batch, teacher in micro:
@@ -121,11 +131,13 @@ def _step(
         optimizer.step()
         optimizer.zero_grad()
         peak["update"] = peak_bytes()
+    kl = _mean([loss.teacher_sum.item() for loss in losses], taught)
     return StepResult(
         step=step,
         loss=sum(loss.total.item() for loss in losses),
         target_loss=_mean([loss.target_sum.item() for loss in losses], targets),
-        kl=_mean([loss.teacher_sum.item() for loss in losses], taught),
+        kl=kl,
+        kl_weight=next_weight(kl_weight, kl, plan.kl_budget, plan.kl_weight),
         lr=rate,
         grad_norm=optimizer.grad_norm,
         moved=optimizer.moved.share,
