@@ -1,3 +1,4 @@
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,13 @@ from fourge.harness.saving import Saved, Saver
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     now = SimpleNamespace(s=0.0)
-    monkeypatch.setattr(module.time, "monotonic", lambda: now.s)
+    monkeypatch.setattr("fourge.harness.saving.time.monotonic", lambda: now.s)
     return now
 
 
 def saver(monkeypatch: pytest.MonkeyPatch, first: int = 1, **settings: Any) -> Saver:
     def save(ready: Any, meta: dict[str, Any]) -> Saved:
-        return Saved(meta["kl_weight"], meta["step"], 0.0)
+        return Saved(Path(str(meta["kl_weight"])), meta["step"], 0.0)
 
     monkeypatch.setattr(module, "_save", save)
     train = SimpleNamespace(**{"save_every_steps": None, "save_every_minutes": 10.0, **settings})
@@ -38,7 +39,7 @@ def test_a_step_is_saved_once_with_the_weight_it_left(
     found.finished(step(3, 2.5))
     found.save()
     found.save()
-    assert [(saved.step, saved.path) for saved in found.happened()] == [(3, 2.5)]
+    assert [(saved.step, saved.path) for saved in found.happened()] == [(3, Path("2.5"))]
     assert found.happened() == []
 
 
