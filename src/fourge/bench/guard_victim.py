@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import signal
 import struct
 import sys
 import time
@@ -22,7 +23,8 @@ SLOT = struct.Struct("=qd")  # bytes touched, seconds it took
 
 
 def fill(counters: str, children: int, piece: int, at_most: int) -> None:
-    """Fill with so many processes at once; then stay, holding what was taken."""
+    """Fill with so many processes at once, deaf to being asked; then hold it for a moment."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for slot in range(children - 1):
         if os.fork() == 0:
             _fill_one(counters, slot, piece, at_most // children)
@@ -41,7 +43,7 @@ def _fill_one(counters: str, slot: int, piece: int, at_most: int) -> None:
             SLOT.pack_into(shared, slot * SLOT.size, touched, time.perf_counter() - began)
             if touched >= at_most:
                 break
-    time.sleep(60)
+    time.sleep(5)
 
 
 def breathe(nbytes: int, seconds: float) -> None:
