@@ -36,6 +36,10 @@ AT_MOST = 4 * GIB
 BREATH_GIB, SPARE_GIB = 3, 2
 VARIANTS = ((1, 1), (1, 1024), (8, 1), (8, 1024))  # processes, MiB in a piece
 POLL_S = 0.5
+RECOVER_S = 5
+
+# (counters, command, floor) -> (the least that was ever left, status)
+Stopper = Callable[[Counters, list[str], int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,18 @@ class Steady:
 
 
 def fast(runs: int) -> Iterator[Fast]:
-    """Every variant in turn, so many times, under the guard and under the poller."""
+    """Every variant in turn, so many times, under the guard and under the poller.
+
+    They take turns in going first: the second finds huge pages that the first had to make.
+    """
     _sample_on_time()
+    pair: list[tuple[str, Stopper]] = [("guard", _guard), ("poller", _poller)]
     with Counters() as counters:
         for _ in range(runs):
             for processes, piece_mib in VARIANTS:
-                yield _fast(counters, _guard, "guard", processes, piece_mib)
-                yield _fast(counters, _poller, "poller", processes, piece_mib)
+                for name, stopper in pair:
+                    yield _fast(counters, stopper, name, processes, piece_mib)
+            pair.reverse()
 
 
 def table(measured: list[Fast]) -> list[str]:
@@ -107,9 +116,6 @@ def _sample_on_time() -> None:
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
-Stopper = Callable[[Counters, list[str], int], tuple[int, int]]
-
-
 def _fast(
     counters: Counters, stopper: Stopper, name: str, processes: int, piece_mib: int
 ) -> Fast:  # fmt: skip
@@ -125,8 +131,7 @@ def _fast(
 
 
 def _guard(counters: Counters, command: list[str], floor: int) -> tuple[int, int]:
-    """(the least that was ever left, status)."""
-    argv = guard_argv(command, {"floor": f"{floor // MIB}MiB", "recover_s": "10"})
+    argv = guard_argv(command, {"floor": f"{floor // MIB}MiB", "recover_s": str(RECOVER_S)})
     process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     lowest = counters.read().left
     while process.poll() is None:
@@ -136,7 +141,7 @@ def _guard(counters: Counters, command: list[str], floor: int) -> tuple[int, int
 
 
 def _poller(counters: Counters, command: list[str], floor: int) -> tuple[int, int]:
-    """The same, by the plain way; the sampler looks between two polls."""
+    """The plain way; the sampler looks between two polls."""
     process = subprocess.Popen(command, start_new_session=True)
     lowest = counters.read().left
     while True:

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import random
 import signal
 import struct
 import sys
@@ -23,8 +24,12 @@ SLOT = struct.Struct("=qd")  # bytes touched, seconds it took
 
 
 def fill(counters: str, children: int, piece: int, at_most: int) -> None:
-    """Fill with so many processes at once, deaf to being asked; then hold it for a moment."""
+    """Fill with so many processes at once, deaf to being asked; then hold it for a moment.
+
+    It begins at no particular moment, as jobs do: a poller may be lucky, but not every time.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(random.random() / 2)
     for slot in range(children - 1):
         if os.fork() == 0:
             _fill_one(counters, slot, piece, at_most // children)
@@ -52,8 +57,7 @@ def breathe(nbytes: int, seconds: float) -> None:
     while time.monotonic() < end:
         began = time.monotonic()
         held = _mapped(nbytes)
-        for start in range(0, nbytes, MIB):
-            _touch(held, start, MIB)
+        _touch(held, 0, nbytes)
         held.close()
         time.sleep(max(0.0, began + 1.0 - time.monotonic()))
 
