@@ -22,3 +22,13 @@ assert bell.wait(0.05) == b""
 
 def test_the_bell_rings_for_signals_and_the_end_of_children_and_not_for_ctrl_c() -> None:
     subprocess.run(python(RINGS), check=True, timeout=60)
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    script = (
+        "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from fourge.guard.bell import Bell; bell = Bell()\n"
+        "os.kill(os.getpid(), signal.SIGHUP)\n"
+        "assert bell.wait(0.05) == b''"
+    )
+    subprocess.run(python(script), check=True, timeout=60)

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from fourge.guard.job import Job, _kill, descendants
+from fourge.guard.job import Job, descendants, signal_one
 from tests.guard.guarded import appears, end, gone, python, run, until
 from tests.guard.guarded import start as start_guard
 from tests.guard.trees import GIB, Machine
@@ -53,15 +53,15 @@ def test_descendants_are_found_with_their_parents() -> None:
     assert descendants(process.pid) == {}
 
 
-def test_a_process_that_is_not_the_one_listed_is_not_killed() -> None:
+def test_a_process_that_is_not_the_one_listed_is_not_signalled() -> None:
     parent = python("import subprocess; subprocess.run(['sleep', '60'])")
     with subprocess.Popen(parent, start_new_session=True) as process:
         until(lambda: len(descendants(process.pid)) == 1)
         (child,) = descendants(process.pid)
-        _kill(child, parent=1)
+        signal_one(child, 1, signal.SIGKILL)
         time.sleep(0.05)
         assert not gone(child)
-        _kill(child, parent=process.pid)
+        signal_one(child, process.pid, signal.SIGKILL)
         until(lambda: gone(child))
         process.wait()
 

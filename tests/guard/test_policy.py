@@ -110,7 +110,8 @@ def test_a_run_that_breathes_is_left_alone() -> None:
 
 
 def test_a_leak_is_warned_and_asked_in_time() -> None:
-    state, now, at = State(), 0.0, {}
+    state, now = State(), 0.0
+    at: dict[Step, float] = {}
     while state.step < Step.ASKED:
         look = Look(now, int((50 - now) * GIB))  # 1 GiB a second
         state = decide(state, look, LIMITS)
@@ -166,8 +167,8 @@ def test_the_fastest_fill_passes_the_line_by_less_than_300_mib(
 ) -> None:
     """From standstill, at any moment between two looks; every look is late by 2 ms."""
     state = decide(State(), Look(0.0, before), LIMITS)
-    begins = now = phase * pause_s(state, Look(0.0, before))
     now = pause_s(state, Look(0.0, before))
+    begins = phase * now
     while state.step < Step.KILLED and now < 1e3:
         now += 0.002
         look = Look(now, before - int((now - begins) * speed))

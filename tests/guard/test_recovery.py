@@ -1,6 +1,10 @@
+import time
+
 import pytest
 
-from fourge.guard.recovery import recovered
+from fourge.guard.bell import Bell
+from fourge.guard.counters import Counters
+from fourge.guard.recovery import _wait, recovered
 from tests.guard.guarded import kinds, python, run, start, until
 from tests.guard.trees import GIB, Machine
 
@@ -23,29 +27,27 @@ def test_seven_eighths_are_back_and_less_than_2_gib_are_missing(
     assert recovered(before * GIB, lowest * GIB, left * GIB) == enough
 
 
+class Clock(Bell):
+    """A bell that never rings, and the time that passes while one waits for it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def wait(self, seconds: float) -> bytes:
+        self.now += seconds
+        return b""
+
+
+@pytest.mark.parametrize(("at_most_s", "lasts"), [(180.0, 5.0), (2.0, 2.0)])
 def test_waiting_ends_when_nothing_changes_any_more(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, at_most_s: float, lasts: float
 ) -> None:
-    from fourge.guard import recovery
-    from fourge.guard.counters import Counters
-
-    class Bell:
-        def wait(self, seconds: float) -> bytes:
-            clock.append(clock[-1] + seconds)
-            return b""
-
-    clock = [0.0]
-    monkeypatch.setattr(recovery.time, "monotonic", lambda: clock[-1])
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
     with Counters(machine.root) as counters:
-        waited = recovery._wait(
-            counters,
-            lambda reading: False,
-            Bell(),
-            180.0,
-            give_up_after_s=5.0,  # type: ignore[arg-type]
-        )
+        waited = _wait(counters, lambda reading: False, clock, at_most_s, give_up_after_s=5.0)
     assert not waited.enough
-    assert waited.seconds == pytest.approx(5.0, abs=0.15)
+    assert waited.seconds == pytest.approx(lasts, abs=0.15)
 
 
 def test_a_signal_ends_the_wait(machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,29 @@ def test_a_command_that_is_asked_saves_and_leaves_and_the_log_says_why(machine: 
     assert minute["columns"] == ["s", "left_mib", "headroom_mib"]
     assert minute["looks"][0][1:] == [40960, 32768]
     assert minute["looks"][-1][2] == 307
+
+
+def test_a_trainer_inside_a_script_is_asked_when_the_script_has_gone(machine: Machine) -> None:
+    trainer = machine.root / "trainer.py"
+    trainer.write_text(SAVES)
+    script = f"{sys.executable} {trainer} {machine.root}; echo not reached"
+    process = start(machine, ["sh", "-c", script])
+    appears(machine.root / "ready")
+    machine.set(int(8.3 * GIB))
+    status, out, _ = end(process)
+    assert (status, out) == (124, "")
+    assert (machine.root / "saved").exists()
+
+
+def test_what_is_left_of_an_asked_job_has_the_rest_of_the_grace(machine: Machine) -> None:
+    (machine.root / "deaf.sh").write_text(DEAF)
+    script = "sh deaf.sh & wait"
+    process = start(machine, shell(script, machine.root), grace_s="0.5")
+    pid = int(appears(machine.root / "ready"))
+    machine.set(int(8.3 * GIB))
+    assert end(process)[0] == 124
+    assert kinds(machine)[1:4] == ["warned", "asked", "killed"]
+    assert gone(pid)
 
 
 def test_who_ignores_being_asked_is_killed_after_the_grace(machine: Machine) -> None:
@@ -166,7 +190,7 @@ def test_only_time_beyond_the_line_counts_if_that_was_chosen(machine: Machine) -
     appears(machine.root / "ready")
     machine.set(7 * GIB)
     assert end(process)[0] == 124
-    times = {line["kind"]: line.get("s") for line in log(machine)}
+    times = {line["kind"]: line.get("s", 0.0) for line in log(machine)}
     assert kinds(machine)[1:4] == ["warned", "asked", "killed"]
     assert times["killed"] - times["warned"] >= 0.49
 

@@ -25,6 +25,7 @@ _KEPT_EVERY_S = 0.1
 _KEPT = 600  # a minute of them
 _LATEST = 100  # every look of the last moments, however close
 _CLOSE_FOR_S = 10.0
+_STACK = 1 << 18  # bytes; all of it will be locked
 
 
 class Record:
@@ -44,6 +45,7 @@ class Record:
 
     def open(self) -> None:
         """Start the thread: after the fork, which must not meet one."""
+        threading.stack_size(_STACK)
         self._thread.start()
 
     def sample(self, at: float, left: int, headroom: int) -> None:
@@ -61,9 +63,10 @@ class Record:
     def change(self, kind: str, **numbers: Any) -> None:
         """Something happened: the line, and what led to it."""
         self._line(kind, s=round(time.monotonic() - self._began, 3), **numbers)
-        first = self._latest[0][0] if self._latest else 0.0
-        looks = [look for look in self._minute if look[0] < first] + list(self._latest)
-        self._line("minute", columns=["s", "left_mib", "headroom_mib"], looks=looks)
+        if self._latest:
+            first = self._latest[0][0]
+            looks = [look for look in self._minute if look[0] < first] + list(self._latest)
+            self._line("minute", columns=["s", "left_mib", "headroom_mib"], looks=looks)
 
     def say(self, text: str) -> None:
         """One line for whoever watches."""

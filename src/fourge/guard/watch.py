@@ -3,20 +3,21 @@
 The guard leaves with 124 if it stopped the command, and only after memory came back. If the
 command ends by itself, the guard leaves at once with its status, and processes that the command
 left in the background live on, unwatched: as with ``timeout`` or a shell. If the guard had to stop
-the job, nothing of it lives on.
+the job, nothing of it lives on; but what is left of it when the command itself has gone is asked
+too, and has the rest of the grace. A trainer inside a shell script is saved by that.
 """
 
+import math
 import os
 import platform
 import signal
 import time
 from dataclasses import asdict
 
-from fourge import __version__
 from fourge.guard import armour
 from fourge.guard.bell import PASSED_ON, Bell
 from fourge.guard.counters import CounterError, Counters
-from fourge.guard.job import Job, start
+from fourge.guard.job import Job, descendants, signal_one, start
 from fourge.guard.options import Settings
 from fourge.guard.policy import Limits, Look, State, Step, decide, pause_s
 from fourge.guard.record import Record
@@ -24,6 +25,7 @@ from fourge.guard.recovery import wait_for_recovery, wait_for_room
 from fourge.guard.sizes import gib
 
 STOPPED = 124
+_HELD_UP_S = 2.0
 
 _WHAT_HAPPENS = {
     Step.WARNED: "the trainer is told to drop caches and to save",
@@ -43,7 +45,7 @@ def watch(settings: Settings, counters: Counters, limits: Limits, record: Record
     try:
         record.change(
             "start", command=settings.command, pid=job.pid, left=before, limits=asdict(limits),
-            sources=counters.sources(), not_granted=armour.put_on(), fourge=__version__,
+            sources=counters.sources(), not_granted=armour.put_on(),
             python=platform.python_version(), kernel=os.uname().release,
         )  # fmt: skip
         if not wait_for_room(counters, limits, record, bell, settings.recover_s):
@@ -84,12 +86,12 @@ class _Loop:
         self.record, self.bell = record, bell
         self.state, self.lowest = State(), before
         self.trouble = ""  # what could not be read, last time
-        self.last_beat: float | None = None
-        self.told_to_leave = False
+        self.last_look = self.last_beat = -math.inf
+        self.told_to_leave = self.rest_told = False
 
     def run(self) -> None:
         """Until the command has left or everybody was killed."""
-        while self.job.status is None and self.state.step < Step.KILLED:
+        while self.state.step < Step.KILLED and not self._over():
             look = self._look()
             before, self.state = self.state.step, decide(self.state, look, self.limits)
             if self.state.step != before:
@@ -97,11 +99,25 @@ class _Loop:
             self._pass_on(self.bell.wait(pause_s(self.state, look)))
             self.job.reap()
 
+    def _over(self) -> bool:
+        if self.job.status is None:
+            return False
+        if self.state.step < Step.ASKED:
+            return True
+        rest = descendants(os.getpid())
+        for pid, parent in rest.items() if not self.rest_told else ():
+            signal_one(pid, parent, signal.SIGTERM)
+        self.rest_told = True
+        return not rest
+
     def _look(self) -> Look:
         now = time.monotonic()
-        if self.job.heard():
+        # A guard that was held up itself, by Ctrl-Z say, cannot tell who was silent meanwhile.
+        held_up = now - self.last_look > _HELD_UP_S and self.last_beat > -math.inf
+        if self.job.heard() or held_up:
             self.last_beat = now
-        silent = 0.0 if self.last_beat is None else now - self.last_beat
+        self.last_look = now
+        silent = now - self.last_beat if self.last_beat > -math.inf else 0.0
         try:
             reading = self.counters.read()
         except CounterError as error:
@@ -129,6 +145,6 @@ class _Loop:
     def _pass_on(self, signals: bytes) -> None:
         for number in signals:
             if number in PASSED_ON:
-                self.told_to_leave = True
+                self.told_to_leave |= number == signal.SIGTERM
                 self.job.signal(number)
                 self.record.change("passed_on", signal=number)
