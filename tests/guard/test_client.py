@@ -96,5 +96,5 @@ def test_a_warning_reaches_the_trainer_and_is_no_stop(machine: Machine) -> None:
     machine.set(9 * GIB)
     status, _, err = end(process)
     assert status == 7
-    assert "the trainer is told to drop caches and to save" in err
+    assert "a trainer that listens is told to drop caches and to save" in err
     assert kinds(machine) == ["start", "warned", "end"]

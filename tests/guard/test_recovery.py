@@ -4,6 +4,9 @@ import pytest
 
 from fourge.guard.bell import Bell
 from fourge.guard.counters import Counters
+from fourge.guard.policy import Limits
+from fourge.guard.post import Post
+from fourge.guard.record import Record
 from fourge.guard.recovery import _wait, recovered
 from tests.guard.guarded import kinds, python, run, start, until
 from tests.guard.trees import GIB, Machine
@@ -45,7 +48,8 @@ def test_waiting_ends_when_nothing_changes_any_more(
     clock = Clock()
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
     with Counters(machine.root) as counters:
-        waited = _wait(counters, lambda reading: False, clock, at_most_s, give_up_after_s=5.0)
+        post = Post(counters, Limits(GIB, None, 2, 1), Record(None), clock)
+        waited = _wait(post, lambda reading: False, at_most_s, give_up_after_s=5.0)
     assert not waited.enough
     assert waited.seconds == pytest.approx(lasts, abs=0.15)
 

@@ -20,6 +20,7 @@ from fourge.guard.counters import CounterError, Counters
 from fourge.guard.job import Job, descendants, signal_one, start
 from fourge.guard.options import Settings
 from fourge.guard.policy import Limits, Look, State, Step, decide, pause_s
+from fourge.guard.post import Post
 from fourge.guard.record import Record
 from fourge.guard.recovery import wait_for_recovery, wait_for_room
 from fourge.guard.sizes import gib
@@ -28,7 +29,7 @@ STOPPED = 124
 _HELD_UP_S = 2.0
 
 _WHAT_HAPPENS = {
-    Step.WARNED: "the trainer is told to drop caches and to save",
+    Step.WARNED: "a trainer that listens is told to drop caches and to save",
     Step.ASKED: "the command is asked to save and leave (SIGTERM)",
     Step.KILLED: "the job is killed",
 }
@@ -39,7 +40,7 @@ def watch(settings: Settings, counters: Counters, limits: Limits, record: Record
     before = counters.read().left
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     job = start(settings.command, mask)
-    bell = Bell()
+    post = Post(counters, limits, record, Bell())
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     record.open()
     try:
@@ -48,23 +49,21 @@ def watch(settings: Settings, counters: Counters, limits: Limits, record: Record
             sources=counters.sources(), not_granted=armour.put_on(),
             python=platform.python_version(), kernel=os.uname().release,
         )  # fmt: skip
-        if not wait_for_room(counters, limits, record, bell, settings.recover_s):
+        if not wait_for_room(post, settings.recover_s):
             job.kill()
             return STOPPED
-        return _guarded(job, counters, limits, record, bell, before, settings.recover_s)
+        return _guarded(post, job, before, settings.recover_s)
     finally:
         record.close()
 
 
-def _guarded(
-    job: Job, counters: Counters, limits: Limits, record: Record, bell: Bell, before: int,
-    recover_s: float,
-) -> int:  # fmt: skip
+def _guarded(post: Post, job: Job, before: int, recover_s: float) -> int:
     """From the gate to the end."""
-    line = f", {gib(limits.limit)} in use" if limits.limit else ""
+    limits, record = post.limits, post.record
+    line = f" and at {gib(limits.limit)} in use" if limits.limit else ""
     record.say(f"{gib(before)} left; the line is at {gib(limits.floor)} left{line}")
     job.release()
-    loop = _Loop(job, counters, limits, record, bell, before)
+    loop = _Loop(post, job, before)
     loop.run()
     stopped = loop.state.step >= Step.ASKED
     if stopped and (stubborn := job.kill()):
@@ -72,18 +71,15 @@ def _guarded(
     record.change("end", status=job.status, stopped=stopped, lowest=loop.lowest)
     if not stopped:
         return job.status or 0
-    wait_for_recovery(counters, before, loop.lowest, record, bell, recover_s)
+    wait_for_recovery(post, before, loop.lowest, recover_s)
     return STOPPED
 
 
 class _Loop:
     """What is remembered between two looks."""
 
-    def __init__(
-        self, job: Job, counters: Counters, limits: Limits, record: Record, bell: Bell, before: int
-    ) -> None:
-        self.job, self.counters, self.limits = job, counters, limits
-        self.record, self.bell = record, bell
+    def __init__(self, post: Post, job: Job, before: int) -> None:
+        self.post, self.job = post, job
         self.state, self.lowest = State(), before
         self.trouble = ""  # what could not be read, last time
         self.last_look = self.last_beat = -math.inf
@@ -93,10 +89,10 @@ class _Loop:
         """Until the command has left or everybody was killed."""
         while self.state.step < Step.KILLED and not self._over():
             look = self._look()
-            before, self.state = self.state.step, decide(self.state, look, self.limits)
+            before, self.state = self.state.step, decide(self.state, look, self.post.limits)
             if self.state.step != before:
                 self._act(look)
-            self._pass_on(self.bell.wait(pause_s(self.state, look)))
+            self._pass_on(self.post.bell.wait(pause_s(self.state, look)))
             self.job.reap()
 
     def _over(self) -> bool:
@@ -119,13 +115,13 @@ class _Loop:
         self.last_look = now
         silent = now - self.last_beat if self.last_beat > -math.inf else 0.0
         try:
-            reading = self.counters.read()
+            reading = self.post.counters.read()
         except CounterError as error:
             self.trouble = f": {error}"
             return Look(now, None, silent)
         self.lowest = min(self.lowest, reading.left)
-        headroom = self.limits.headroom(reading)
-        self.record.sample(now, reading.left, headroom)
+        headroom = self.post.limits.headroom(reading)
+        self.post.record.sample(now, reading.left, headroom)
         return Look(now, headroom, silent)
 
     def _act(self, look: Look) -> None:
@@ -138,13 +134,15 @@ class _Loop:
             self.job.warn()
         reason = self.state.reason + (self.trouble if look.headroom is None else "")
         rate = self.state.trend.rate if self.state.trend else 0.0
-        self.record.change(step.name.lower(), reason=reason, headroom=look.headroom, rate=int(rate))
+        self.post.record.change(
+            step.name.lower(), reason=reason, headroom=look.headroom, rate=int(rate)
+        )
         if step in _WHAT_HAPPENS:
-            self.record.say(f"{reason}; {_WHAT_HAPPENS[step]}")
+            self.post.record.say(f"{reason}; {_WHAT_HAPPENS[step]}")
 
     def _pass_on(self, signals: bytes) -> None:
         for number in signals:
             if number in PASSED_ON:
                 self.told_to_leave |= number == signal.SIGTERM
                 self.job.signal(number)
-                self.record.change("passed_on", signal=number)
+                self.post.record.change("passed_on", signal=number)
