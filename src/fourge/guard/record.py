@@ -10,6 +10,7 @@ full disk is said once and the guard goes on.
 """
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -36,6 +37,7 @@ class Record:
         if path is not None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._file = os.open(path, flags, 0o644)
+            _sync_folder(path.parent)
         self._began = time.monotonic()
         self._minute: deque[tuple[float, int, int]] = deque(maxlen=_KEPT)
         self._latest: deque[tuple[float, int, int]] = deque(maxlen=_LATEST)
@@ -100,6 +102,18 @@ class Record:
         if os.write(self._file, data) < len(data):  # the disk became full in the middle
             os.write(self._file, b"\n")
         os.fdatasync(self._file)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A file that was just made is found after a power cycle only if its folder was synced."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:  # some file systems have folders that cannot be synced
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _show(line: str) -> None:
