@@ -1,5 +1,7 @@
 import os
+import signal
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +18,14 @@ for _ in range(5):
     beat.beat(); time.sleep(0.1)
 pathlib.Path(sys.argv[1], "ready").write_text("yes")
 time.sleep(60)
+"""
+BEATS = """
+import pathlib, sys, time
+from fourge.guard.client import Beat
+beat = Beat()
+while not pathlib.Path(sys.argv[1], "finish").exists():
+    beat.beat(); time.sleep(0.02)
+    pathlib.Path(sys.argv[1], "ready").write_text(str(__import__("os").getpid()))
 """
 LISTENS = """
 import pathlib, sys, time
@@ -88,6 +98,22 @@ def test_a_trainer_that_falls_silent_is_asked_and_one_that_never_spoke_is_not(
     assert "it has been silent for 1 s" in err
     assert (machine.root / "ready").exists()
     assert run(machine, ["sleep", "1"], silent_s="0.3")[0] == 0
+
+
+def test_a_guard_that_was_stopped_with_its_trainer_does_not_call_that_silence(
+    machine: Machine,
+) -> None:
+    process = start(machine, [*python(BEATS), str(machine.root)], silent_s="1")
+    trainer = int(appears(machine.root / "ready"))
+    time.sleep(0.3)
+    for pid in (process.pid, trainer):  # as Ctrl-Z does
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(2.2)
+    for pid in (process.pid, trainer):
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.3)
+    (machine.root / "finish").touch()
+    assert end(process)[0] == 0
 
 
 def test_a_warning_reaches_the_trainer_and_is_no_stop(machine: Machine) -> None:

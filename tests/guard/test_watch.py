@@ -137,6 +137,17 @@ def test_a_command_that_was_told_to_leave_is_not_told_twice(machine: Machine) ->
     assert (machine.root / "heard").read_text() == "term\n"
 
 
+def test_a_hangup_that_the_command_ignores_is_not_taken_for_being_told(machine: Machine) -> None:
+    script = "trap '' HUP; trap 'echo yes > saved; exit' TERM; echo $$ > ready; "
+    process = start(machine, shell(script + "while true; do sleep 0.05; done", machine.root))
+    appears(machine.root / "ready")
+    process.send_signal(signal.SIGHUP)
+    until(lambda: "passed_on" in kinds(machine))
+    machine.set(int(8.3 * GIB))
+    assert end(process)[0] == 124
+    assert (machine.root / "saved").exists()
+
+
 def test_a_source_that_cannot_be_read_stops_the_command(machine: Machine) -> None:
     process = start(machine, [*python(SAVES), str(machine.root)])
     appears(machine.root / "ready")
