@@ -172,7 +172,9 @@ def test_a_command_waits_for_room_and_then_starts(machine: Machine) -> None:
     process = start(machine, ["echo", "started"], recover_s="30")
     until(lambda: (machine.root / "log").exists() and kinds(machine) == ["start"])
     machine.set(20 * GIB)
-    assert end(process)[:2] == (0, "started\n")
+    status, out, err = end(process)
+    assert (status, out) == (0, "started\n")
+    assert err.endswith("fourge guard: 20.00 GiB left; the line is at 8.00 GiB left\n")
 
 
 def test_the_guard_leaves_when_memory_is_back_and_not_before(machine: Machine) -> None:

@@ -37,7 +37,7 @@ _WHAT_HAPPENS = {
 
 def watch(settings: Settings, counters: Counters, limits: Limits, record: Record) -> int:
     """Run the command under guard; the status to leave with."""
-    before = counters.read().left
+    left = counters.read().left
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     job = start(settings.command, mask)
     post = Post(counters, limits, record, Bell())
@@ -45,21 +45,21 @@ def watch(settings: Settings, counters: Counters, limits: Limits, record: Record
     record.open()
     try:
         record.change(
-            "start", command=settings.command, pid=job.pid, left=before, limits=asdict(limits),
+            "start", command=settings.command, pid=job.pid, left=left, limits=asdict(limits),
             sources=counters.sources(), not_granted=armour.put_on(),
             python=platform.python_version(), kernel=os.uname().release,
         )  # fmt: skip
         if not wait_for_room(post, settings.recover_s):
             job.kill()
             return STOPPED
-        return _guarded(post, job, before, settings.recover_s)
+        return _guarded(post, job, settings.recover_s)
     finally:
         record.close()
 
 
-def _guarded(post: Post, job: Job, before: int, recover_s: float) -> int:
+def _guarded(post: Post, job: Job, recover_s: float) -> int:
     """From the gate to the end."""
-    limits, record = post.limits, post.record
+    limits, record, before = post.limits, post.record, post.counters.read().left
     line = f" and at {gib(limits.limit)} in use" if limits.limit else ""
     record.say(f"{gib(before)} left; the line is at {gib(limits.floor)} left{line}")
     job.release()
