@@ -1,5 +1,6 @@
 """Files as real machines show them: a DGX Spark, a laptop, containers."""
 
+import os
 from pathlib import Path
 
 GIB = 1 << 30
@@ -63,3 +64,21 @@ def v1(folder: str, *, limit: int, usage: int, inactive_file: int) -> dict[str, 
             f"total_inactive_anon 1\ntotal_inactive_file {inactive_file}\ntotal_active_file 7\n"
         ),
     }
+
+
+class Machine:
+    """A machine of 64 GiB whose available memory a test sets while a guard looks on."""
+
+    def __init__(self, root: Path, available: int = 40 * GIB) -> None:
+        self.root = root
+        self.meminfo = write(root, {"proc/meminfo": " "}) / "proc/meminfo"
+        self.set(available)
+
+    def set(self, available: int) -> None:
+        self.put(meminfo(total=64 * GIB, available=available))
+
+    def put(self, text: str) -> None:
+        """In one write, in place: the guard keeps the file open and must not see half of it."""
+        descriptor = os.open(self.meminfo, os.O_WRONLY)
+        os.pwrite(descriptor, text.ljust(400).encode("ascii"), 0)
+        os.close(descriptor)

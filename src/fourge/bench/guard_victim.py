@@ -9,9 +9,12 @@ Each child has a slot of its own. It stops by itself at AT_MOST, so that no guar
 the machine safe.
 """
 
+import contextlib
 import ctypes
 import mmap
 import os
+import random
+import signal
 import struct
 import sys
 import time
@@ -21,7 +24,12 @@ SLOT = struct.Struct("=qd")  # bytes touched, seconds it took
 
 
 def fill(counters: str, children: int, piece: int, at_most: int) -> None:
-    """Fill with so many processes at once; then stay, holding what was taken."""
+    """Fill with so many processes at once, deaf to being asked; then hold it for a moment.
+
+    It begins at no particular moment, as jobs do: a poller may be lucky, but not every time.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(random.random() / 2)
     for slot in range(children - 1):
         if os.fork() == 0:
             _fill_one(counters, slot, piece, at_most // children)
@@ -33,29 +41,42 @@ def _fill_one(counters: str, slot: int, piece: int, at_most: int) -> None:
     shared = mmap.mmap(descriptor, 0)
     held, touched, began = [], 0, time.perf_counter()
     while touched < at_most:
-        held.append(mmap.mmap(-1, piece))
-        address = ctypes.addressof(ctypes.c_char.from_buffer(held[-1]))
+        held.append(_mapped(piece))
         for start in range(0, piece, MIB):
-            ctypes.memset(address + start, 1, MIB)
+            _touch(held[-1], start, MIB)
             touched += MIB
             SLOT.pack_into(shared, slot * SLOT.size, touched, time.perf_counter() - began)
             if touched >= at_most:
                 break
-    time.sleep(60)
+    time.sleep(5)
+
+
+def warm(nbytes: int) -> None:
+    """Take memory and give it back: whoever takes it next need not wait for a virtual host."""
+    held = _mapped(nbytes)
+    _touch(held, 0, nbytes)
+    held.close()
 
 
 def breathe(nbytes: int, seconds: float) -> None:
-    """Once a second: take so much, hold it for a moment, give it back. As a training step does."""
+    """Once a second: take so much, give it back. As a training step does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
-        with mmap.mmap(-1, nbytes) as held:
-            for start in range(0, nbytes, 64 * MIB):
-                size = min(64 * MIB, nbytes - start)
-                address = ctypes.c_char.from_buffer(held, start)
-                ctypes.memset(ctypes.addressof(address), 1, size)
-                del address
+        warm(nbytes)
         time.sleep(max(0.0, began + 1.0 - time.monotonic()))
+
+
+def _mapped(nbytes: int) -> mmap.mmap:
+    """Memory of our own, in huge pages where they fit: the kernel clears those fastest."""
+    mapped = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        mapped.madvise(mmap.MADV_HUGEPAGE)
+    return mapped
+
+
+def _touch(mapped: mmap.mmap, start: int, nbytes: int) -> None:
+    ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(mapped, start)), 1, nbytes)
 
 
 if __name__ == "__main__":

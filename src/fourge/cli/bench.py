@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fourge.cli.screen import calm_libraries, echo_json, json_option, others_silent, out
+from fourge.cli.screen import calm_libraries, echo_json, err, json_option, others_silent, out
+from fourge.core.units import size
 
 if TYPE_CHECKING:
     from fourge.bench.quality import SchemeOrNone
@@ -112,3 +113,30 @@ def quality(
         worst = max(abs(gap) for row in rows for gap in row)
         last = sum(row[-1] for row in rows) / len(rows)
         out.print(f"{name}: at most {worst:.2%} from fp32 + fp32; the last tenth {last:+.2%}")
+
+
+@bench.command()
+@click.option("--runs", default=25, show_default=True, help="Of each of four kinds of fill.")
+@click.option("--minutes", default=1.0, show_default=True, help="Of a job that breathes.")
+@json_option
+def guard(runs: int, minutes: float, as_json: bool) -> None:
+    """Run jobs into the guard's line as fast as they can: how far past it do they get?
+
+    Needs 6 GiB of memory that is available. Where others use the machine, run it in a cgroup
+    with a limit.
+    """
+    from fourge.bench import guard as measure
+
+    fast, steady = [], []
+    for run in measure.fast(runs):
+        fast.append(run)
+        err.print(f"{run.name}: past the line by {size(run.past)}", soft_wrap=True)
+    for job in measure.steady(minutes):
+        steady.append(job)
+    if as_json:
+        echo_json(
+            {"fast": [asdict(run) for run in fast], "steady": [asdict(job) for job in steady]}
+        )
+        return
+    for line in (*measure.table(fast), *(job.row() for job in steady)):
+        out.print(line)

@@ -21,7 +21,8 @@ class Bell:
             end.setblocking(False)
         signal.set_wakeup_fd(self._rung.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, *PASSED_ON):
-            signal.signal(number, _caught)
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup: it is to be ignored
+                signal.signal(number, _caught)
         for number in (signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
         self._poll = select.poll()

@@ -9,7 +9,6 @@ guard is gone. Nothing here blocks, and nothing here raises.
 
 import contextlib
 import os
-import socket
 
 VARIABLE = "FOURGE_GUARD_FD"
 
@@ -20,19 +19,21 @@ class Beat:
     def __init__(self) -> None:
         self._line = _inherited()
         self.lost = False  # the guard was there and is gone: save and leave
+        if self._line is not None:
+            os.set_blocking(self._line, False)
 
     def beat(self) -> None:
         """Say "alive". A full line or a dead guard is not the sender's trouble."""
         if self._line is not None:
             with contextlib.suppress(OSError):
-                self._line.send(b".", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                os.write(self._line, b".")
 
     def warned(self) -> bool:
         """Whether a warning came since the last call."""
         if self._line is None:
             return False
         try:
-            heard = self._line.recv(64, socket.MSG_DONTWAIT)
+            heard = os.read(self._line, 64)
         except BlockingIOError:
             return False
         except OSError:
@@ -51,20 +52,12 @@ class Beat:
 
 def guarded() -> bool:
     """Whether this process was started by a guard."""
-    return _descriptor() is not None
+    return _inherited() is not None
 
 
-def _descriptor() -> int | None:
+def _inherited() -> int | None:
     try:
         descriptor, inode = map(int, os.environ.get(VARIABLE, "").split(":"))
         return descriptor if os.fstat(descriptor).st_ino == inode else None
     except (ValueError, OSError):
-        return None
-
-
-def _inherited() -> socket.socket | None:
-    descriptor = _descriptor()
-    try:
-        return None if descriptor is None else socket.socket(fileno=os.dup(descriptor))
-    except OSError:
         return None

@@ -202,12 +202,13 @@ class _Level:
 
 
 def _levels(root: Path) -> Iterator[tuple[Path, _Names]]:
-    """Our cgroup and those above it that can have a limit."""
+    """Our cgroup and those above it that can have a limit.
+
+    In a container the mount may be our own cgroup, under a path that only the host knows: then no
+    folder of that path is there, and the walk ends at the mount all the same.
+    """
     mount, inside, names = _own_cgroup(root)
     own = mount / inside.strip("/")
-    # In a container the mount may be our own cgroup, under a path that only the host knows.
-    if ".." in own.parts or not own.is_dir():
-        own = mount
     for folder in (own, *own.parents):
         if (folder / names.limit).exists():  # the root of v2 has no such file
             yield folder, names

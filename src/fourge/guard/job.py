@@ -80,7 +80,7 @@ class Job:
             if not alive or time.monotonic() > end:
                 return len(alive)
             for pid, parent in alive.items():
-                _kill(pid, parent)
+                signal_one(pid, parent, signal.SIGKILL)
             time.sleep(0.001)
 
 
@@ -150,12 +150,13 @@ def _parent(pid: int) -> int | None:
     return None if state in b"ZX" else int(parent)
 
 
-def _kill(pid: int, parent: int) -> None:
+def signal_one(pid: int, parent: int, number: int) -> None:
+    """Signal a process that ``descendants`` listed, if it still is that process."""
     with contextlib.suppress(OSError):
         pidfd = os.pidfd_open(pid)
         try:
-            if _parent(pid) in (parent, os.getpid()):  # still the one that was listed
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            if _parent(pid) in (parent, os.getpid()):
+                signal.pidfd_send_signal(pidfd, number)
         finally:
             os.close(pidfd)
 

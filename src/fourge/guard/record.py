@@ -10,6 +10,7 @@ full disk is said once and the guard goes on.
 """
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -25,6 +26,7 @@ _KEPT_EVERY_S = 0.1
 _KEPT = 600  # a minute of them
 _LATEST = 100  # every look of the last moments, however close
 _CLOSE_FOR_S = 10.0
+_STACK = 1 << 18  # bytes; all of it will be locked
 
 
 class Record:
@@ -35,6 +37,7 @@ class Record:
         if path is not None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._file = os.open(path, flags, 0o644)
+            _sync_folder(path.parent)
         self._began = time.monotonic()
         self._minute: deque[tuple[float, int, int]] = deque(maxlen=_KEPT)
         self._latest: deque[tuple[float, int, int]] = deque(maxlen=_LATEST)
@@ -44,6 +47,7 @@ class Record:
 
     def open(self) -> None:
         """Start the thread: after the fork, which must not meet one."""
+        threading.stack_size(_STACK)
         self._thread.start()
 
     def sample(self, at: float, left: int, headroom: int) -> None:
@@ -61,9 +65,10 @@ class Record:
     def change(self, kind: str, **numbers: Any) -> None:
         """Something happened: the line, and what led to it."""
         self._line(kind, s=round(time.monotonic() - self._began, 3), **numbers)
-        first = self._latest[0][0] if self._latest else 0.0
-        looks = [look for look in self._minute if look[0] < first] + list(self._latest)
-        self._line("minute", columns=["s", "left_mib", "headroom_mib"], looks=looks)
+        if self._latest:
+            first = self._latest[0][0]
+            looks = [look for look in self._minute if look[0] < first] + list(self._latest)
+            self._line("minute", columns=["s", "left_mib", "headroom_mib"], looks=looks)
 
     def say(self, text: str) -> None:
         """One line for whoever watches."""
@@ -97,6 +102,18 @@ class Record:
         if os.write(self._file, data) < len(data):  # the disk became full in the middle
             os.write(self._file, b"\n")
         os.fdatasync(self._file)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A file that was just made is found after a power cycle only if its folder was synced."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:  # some file systems have folders that cannot be synced
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _show(line: str) -> None:

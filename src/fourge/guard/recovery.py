@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fourge.guard.bell import PASSED_ON, Bell
-from fourge.guard.counters import CounterError, Counters, Reading
-from fourge.guard.policy import GIB, Limits
-from fourge.guard.record import Record
+from fourge.guard.bell import PASSED_ON
+from fourge.guard.counters import CounterError, Reading
+from fourge.guard.policy import GIB
+from fourge.guard.post import Post
 from fourge.guard.sizes import gib
 
 _LOOK_EVERY_S = 0.1
@@ -36,58 +36,50 @@ def recovered(before: int, lowest: int, left: int) -> bool:
     return left >= before - min(2 * GIB, max(0, before - lowest) // 8)
 
 
-def wait_for_room(
-    counters: Counters, limits: Limits, record: Record, bell: Bell, at_most_s: float
-) -> bool:
+def wait_for_room(post: Post, at_most_s: float) -> bool:
     """Before the command begins: whether there is room for it, or comes to be."""
+    limits, record = post.limits, post.record
 
     def enough(reading: Reading) -> bool:
         return limits.headroom(reading) >= limits.ask_below
 
-    if enough(counters.read()):
+    if enough(post.counters.read()):
         return True
     record.say(f"too little memory is left to start with; waiting for at most {at_most_s:g} s")
-    waited = _wait(counters, enough, bell, at_most_s, give_up_after_s=at_most_s)
+    waited = _wait(post, enough, at_most_s, give_up_after_s=at_most_s)
     record.change("room" if waited.enough else "refused", left=waited.left, waited=waited.seconds)
     if not waited.enough:
         record.say(f"only {gib(waited.left)} are left; the command was not started")
     return waited.enough
 
 
-def wait_for_recovery(
-    counters: Counters, before: int, lowest: int, record: Record, bell: Bell, at_most_s: float
-) -> None:
+def wait_for_recovery(post: Post, before: int, lowest: int, at_most_s: float) -> None:
     """After the job is gone: until its memory is back."""
 
     def enough(reading: Reading) -> bool:
         return recovered(before, lowest, reading.left)
 
     try:
-        waited = _wait(counters, enough, bell, at_most_s, give_up_after_s=_STEADY_FOR_S)
+        waited = _wait(post, enough, at_most_s, give_up_after_s=_STEADY_FOR_S)
     except CounterError as error:
-        record.say(f"whether memory came back is not known: {error}")
+        post.record.say(f"whether memory came back is not known: {error}")
         return
     kind = "recovered" if waited.enough else "not_recovered"
-    record.change(kind, left=waited.left, waited=round(waited.seconds, 3))
+    post.record.change(kind, left=waited.left, waited=waited.seconds)
     said = "memory is back" if waited.enough else f"memory is not back (it was {gib(before)})"
-    record.say(f"{said}: {gib(waited.left)} left after {waited.seconds:.1f} s")
+    post.record.say(f"{said}: {gib(waited.left)} left after {waited.seconds:.1f} s")
 
 
 def _wait(
-    counters: Counters,
-    enough: Callable[[Reading], bool],
-    bell: Bell,
-    at_most_s: float,
-    *,
-    give_up_after_s: float,
+    post: Post, enough: Callable[[Reading], bool], at_most_s: float, *, give_up_after_s: float
 ) -> Waited:
     """Until there is enough, or nothing moved for so long, or a signal came."""
     began = steady_since = time.monotonic()
-    steady_at = counters.read().left
+    steady_at = post.counters.read().left
     while True:
-        reading, now = counters.read(), time.monotonic()
+        reading, now = post.counters.read(), time.monotonic()
         if abs(reading.left - steady_at) > _STEADY_WITHIN:
             steady_at, steady_since = reading.left, now
         over = now - began >= at_most_s or now - steady_since >= give_up_after_s
-        if enough(reading) or over or set(bell.wait(_LOOK_EVERY_S)) & set(PASSED_ON):
-            return Waited(reading.left, now - began, enough(reading))
+        if enough(reading) or over or set(post.bell.wait(_LOOK_EVERY_S)) & set(PASSED_ON):
+            return Waited(reading.left, round(now - began, 3), enough(reading))

@@ -2,22 +2,23 @@
 
 Two smoothed rates, because two questions are asked. *When must I look again?* needs the fast one
 (time constant 50 ms), which believes a burst at once. *Should the job be told?* needs the slow one
-(10 s), which must not mistake a breath for a leak: a training step may take and return gigabytes.
+(20 s), which must not mistake a breath for a leak: a training step may take and return gigabytes.
 
 The slow rate is the exponentially weighted mean of the fall. That mean has a closed form: with
 ``level`` the smoothed headroom,
 
-    slow = (level - headroom) / 10 s
+    slow = (level - headroom) / 20 s
 
-so a fall of A bytes, however sudden, never adds more than A / 10 s, and it decays once the fall
-ends. "Empty within 10 s at the slow rate" therefore reads: less is left than has just fallen.
+so a fall of A bytes, however sudden, never adds more than A / 20 s, and it decays once the fall
+ends. "Empty within 10 s at the slow rate" therefore reads: less is left than half of what has just
+fallen.
 """
 
 import math
 from dataclasses import dataclass
 
 FAST_S = 0.05
-SLOW_S = 10.0
+SLOW_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
