@@ -2,6 +2,7 @@ import pytest
 
 from fourge import doctor
 from fourge.core.errors import ConfigError
+from fourge.memory.nvml import Device
 
 
 @pytest.mark.model
@@ -40,3 +41,19 @@ def test_without_a_compiler_it_is_a_note(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_missing_package_is_a_failure() -> None:
     assert doctor._package("no-such-package").state == "fail"
+
+
+def test_a_guard_that_does_not_stop_the_toy_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "guard_argv", lambda command, options: ["true"])
+    findings = {f.subject: f for f in doctor.examine()}
+    assert findings["guard"].state == "fail"
+    assert "was not stopped, status 0" in findings["guard"].text
+
+
+def test_memory_its_limit_and_the_guard_are_real(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "devices", lambda: (Device("NVIDIA GB10", None, None),))
+    findings = {f.subject: f for f in doctor.examine()}
+    assert findings["memory"].text.startswith("one pool with the GPU; ")
+    assert "a GPU can count on " in findings["memory"].text
+    assert "less a floor of " in findings["limit"].text
+    assert "was stopped" in findings["guard"].text

@@ -62,8 +62,9 @@ def _package(name: str) -> Finding:
 def _memory() -> tuple[State, str]:
     with Counters() as counters:
         memory = Memory(counters.read(), devices())
-        sources = ", ".join(counters.sources())
-    left = f"{size(memory.left)} left ({memory.source()}), read from {sources}"
+        levels = sum(name.endswith("memory.stat") for name in counters.sources())
+    counted = f"/proc/meminfo and {levels} levels of cgroups" if levels else "/proc/meminfo"
+    left = f"{size(memory.left)} left ({memory.source()}), by {counted}"
     if memory.left_for_device is not None:
         left += f"; a GPU can count on {size(memory.left_for_device)}"
     return "ok", f"{_KINDS[memory.kind]}; {left}"

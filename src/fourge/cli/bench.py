@@ -1,6 +1,8 @@
 """``fourge bench``: measure against peers."""
 
+import tempfile
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -118,8 +120,9 @@ def quality(
 @bench.command()
 @click.option("--runs", default=25, show_default=True, help="Of each of four kinds of fill.")
 @click.option("--minutes", default=1.0, show_default=True, help="Of a job that breathes.")
+@click.option("--asked", default=20, show_default=True, help="Training runs asked to leave.")
 @json_option
-def guard(runs: int, minutes: float, as_json: bool) -> None:
+def guard(runs: int, minutes: float, asked: int, as_json: bool) -> None:
     """Run jobs into the guard's line as fast as they can: how far past it do they get?
 
     Needs 6 GiB of memory that is available. Where others use the machine, run it in a cgroup
@@ -127,16 +130,25 @@ def guard(runs: int, minutes: float, as_json: bool) -> None:
     """
     from fourge.bench import guard as measure
 
-    fast, steady = [], []
+    fast, steady, left = [], [], []
     for run in measure.fast(runs):
         fast.append(run)
         err.print(f"{run.name}: past the line by {size(run.past)}", soft_wrap=True)
     for job in measure.steady(minutes):
         steady.append(job)
+    if asked:
+        calm_libraries()
+        from fourge.bench.guard_asked import asked as asked_runs
+
+        with tempfile.TemporaryDirectory() as folder:
+            for each in asked_runs(asked, Path(folder)):
+                left.append(each)
+                err.print(f"asked after step {each.after}: status {each.status}, same {each.same}")
     if as_json:
-        echo_json(
-            {"fast": [asdict(run) for run in fast], "steady": [asdict(job) for job in steady]}
-        )
+        parts = {"fast": fast, "steady": steady, "asked": left}
+        echo_json({name: [asdict(each) for each in part] for name, part in parts.items()})
         return
     for line in (*measure.table(fast), *(job.row() for job in steady)):
         out.print(line)
+    good = sum(each.good for each in left)
+    out.print(f"asked to leave: {good} of {len(left)} saved and, resumed, ended in the same bits")

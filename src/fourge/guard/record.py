@@ -2,7 +2,8 @@
 
 JSON lines: ``start``, ``sample`` (one a second, some 80 bytes), ``warned``, ``asked``, ``killed``
 and the like with the reason and the numbers, each followed by the last minute of samples, and
-``end``. ``at`` is wall-clock time, ``s`` seconds since the start.
+``end``. They have the form of a run's events; ``t`` is wall-clock time, ``s`` seconds since the
+start.
 
 A disk can take seconds to sync while a checkpoint is written, and a terminal can be stopped with
 Ctrl-S; the loop waits for neither. Lines go to a thread that writes and syncs them, in order. A
@@ -81,7 +82,7 @@ class Record:
 
     def _line(self, kind: str, **numbers: Any) -> None:
         if self._file is not None:
-            self._lines.put({"at": round(time.time(), 3), "kind": kind, **numbers})
+            self._lines.put({"v": 1, "t": round(time.time(), 3), "kind": kind, **numbers})
 
     def _write(self) -> None:
         failed = False
