@@ -42,6 +42,20 @@ def test_the_command_inherits_nothing_of_the_guards_armour(machine: Machine) -> 
     assert len(opened) == len(usual) + 1  # the line to the guard
 
 
+def test_the_command_has_the_signals_it_would_have_anywhere(machine: Machine) -> None:
+    """Python ignores SIGPIPE, and would pass that on."""
+    command = ["grep", "^Sig[BI]", "/proc/self/status"]
+    plain = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert run(machine, command)[:2] == (0, plain)
+
+
+def test_who_has_ended_is_no_descendant() -> None:
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert Path(f"/proc/{process.pid}").exists()
+        assert process.pid not in descendants(os.getpid())
+
+
 def test_descendants_are_found_with_their_parents() -> None:
     script = "sleep 60 & wait"
     with subprocess.Popen(["sh", "-c", script], start_new_session=True) as process:

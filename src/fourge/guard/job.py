@@ -162,6 +162,7 @@ def signal_one(pid: int, parent: int, number: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+    rest = map(ctypes.c_ulong, (value, 0, 0, 0))  # as wide as the kernel reads them
+    if ctypes.CDLL(None, use_errno=True).prctl(option, *rest) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"prctl({option}): {os.strerror(code)}")
