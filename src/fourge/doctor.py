@@ -19,7 +19,7 @@ from fourge.core.events import read_events
 from fourge.core.units import size
 from fourge.guard.counters import Counters
 from fourge.guard.options import guard_argv
-from fourge.guard.policy import default_floor
+from fourge.guard.policy import default_floor, margins
 from fourge.guard.watch import STOPPED
 from fourge.memory.meter import Memory
 from fourge.memory.nvml import devices
@@ -31,7 +31,7 @@ from fourge.nvfp4.matrix import dequantize, fake_quantize, quantize
 
 State = Literal["ok", "note", "fail"]
 _KINDS = {"cpu": "no GPU", "gpu": "a GPU with its own memory", "unified": "one pool with the GPU"}
-_TOY_BYTES = 1 << 30
+_TOY_ROOM = 1 << 28
 _PACKAGES = ("torch", "transformers", "compressed-tensors", "gguf", "safetensors")
 
 
@@ -91,19 +91,23 @@ def _device() -> tuple[State, str]:
 
 
 def _rehearsal() -> tuple[State, str]:
-    """A toy job takes 1 GiB with a line at a quarter of it; the guard has to be faster."""
+    """A toy job takes twice what there is to its line; the guard has to be faster."""
     with Counters() as counters:
-        floor = counters.read().left - _TOY_BYTES // 4
+        reading = counters.read()
+    room = _TOY_ROOM + sum(margins(reading.capacity))  # well beyond what it would be warned at
+    floor = reading.left - room
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "guard.jsonl"
         options = {"floor": f"{floor >> 20}MiB", "grace_s": "0", "recover_s": "5", "log": str(log)}
-        toy = [sys.executable, "-c", f"held = b'x' * {_TOY_BYTES}; import time; time.sleep(9)"]
+        toy = [sys.executable, "-c", f"held = b'x' * {2 * room}; import time; time.sleep(9)"]
         done = subprocess.run(guard_argv(toy, options), capture_output=True, text=True, timeout=60)
-        if done.returncode != STOPPED:
-            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            return "fail", f"a toy job was not stopped, status {done.returncode}: {last}"
-        lowest = next(e["lowest"] for e in read_events(log) if e["kind"] == "end")
-    return "ok", f"a toy job was stopped {size(max(0, floor - lowest))} past its line"
+        ends = (
+            [event for event in read_events(log) if event["kind"] == "end"] if log.exists() else []
+        )
+    if done.returncode != STOPPED or not ends:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return "fail", f"a toy job was not stopped, status {done.returncode}: {last}"
+    return "ok", f"a toy job was stopped {size(max(0, floor - ends[0]['lowest']))} past its line"
 
 
 def _tried(subject: str, attempt: Callable[[], tuple[State, str]]) -> Finding:
