@@ -20,12 +20,12 @@ pathlib.Path(sys.argv[1], "ready").write_text("yes")
 time.sleep(60)
 """
 BEATS = """
-import pathlib, sys, time
+import os, pathlib, sys, time
 from fourge.guard.client import Beat
 beat = Beat()
 while not pathlib.Path(sys.argv[1], "finish").exists():
     beat.beat(); time.sleep(0.02)
-    pathlib.Path(sys.argv[1], "ready").write_text(str(__import__("os").getpid()))
+    pathlib.Path(sys.argv[1], "ready").write_text(str(os.getpid()))
 """
 LISTENS = """
 import pathlib, sys, time
@@ -105,10 +105,10 @@ def test_a_guard_that_was_stopped_with_its_trainer_does_not_call_that_silence(
 ) -> None:
     process = start(machine, [*python(BEATS), str(machine.root)], silent_s="1")
     trainer = int(appears(machine.root / "ready"))
-    time.sleep(0.3)
-    for pid in (process.pid, trainer):  # as Ctrl-Z does
+    for pid in (trainer, process.pid):  # as Ctrl-Z does; the guard has heard the last beat
         os.kill(pid, signal.SIGSTOP)
-    time.sleep(2.2)
+        time.sleep(0.4)
+    time.sleep(2.0)
     for pid in (process.pid, trainer):
         os.kill(pid, signal.SIGCONT)
         time.sleep(0.3)
