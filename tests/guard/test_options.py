@@ -47,6 +47,13 @@ def test_lines_that_this_machine_cannot_have_are_refused(name: str, text: str, s
         settings(["true"], {**PLAIN, name: text}).limits(SPARK)
 
 
+def test_a_floor_above_the_cgroups_limit_is_refused_and_the_rule_knows_the_limit() -> None:
+    inside = Reading(120 * GIB, 110 * GIB, 50 * GIB, 0, 6 * GIB, GIB)
+    assert settings(["true"], PLAIN).limits(inside).floor == 6 * GIB // 10
+    with pytest.raises(UsageError, match=r"there are only 6.00 GiB"):
+        settings(["true"], {**PLAIN, "floor": "8GiB"}).limits(inside)
+
+
 def test_a_command_is_needed() -> None:
     with pytest.raises(UsageError, match="there is no command"):
         settings([], PLAIN)

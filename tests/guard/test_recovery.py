@@ -54,6 +54,24 @@ def test_waiting_ends_when_nothing_changes_any_more(
     assert waited.seconds == pytest.approx(lasts, abs=0.15)
 
 
+def test_memory_that_still_moves_is_waited_for(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Clock):
+        """Memory comes back for 20 s, by 200 MiB a second."""
+
+        def wait(self, seconds: float) -> bytes:
+            machine.set(10 * GIB + int(min(self.now, 20.0) * 200 * (1 << 20)))
+            return super().wait(seconds)
+
+    clock = Slow()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    with Counters(machine.root) as counters:
+        post = Post(counters, Limits(GIB, None, 2, 1), Record(None), clock)
+        waited = _wait(post, lambda reading: False, 180.0, give_up_after_s=5.0)
+    assert 24 < waited.seconds < 27
+
+
 def test_a_signal_ends_the_wait(machine: Machine) -> None:
     machine.set(8 * GIB)
     process = start(machine, ["true"], recover_s="60")

@@ -66,8 +66,8 @@ def _guarded(post: Post, job: Job, recover_s: float) -> int:
     loop = _Loop(post, job, before)
     loop.run()
     stopped = loop.state.step >= Step.ASKED
-    if stopped and (stubborn := job.kill()):
-        record.say(f"{stubborn} processes of the job do not die")
+    if loop.stubborn:
+        record.say(f"{loop.stubborn} processes of the job do not die")
     record.change("end", status=job.status, stopped=stopped, lowest=loop.lowest)
     if not stopped:
         return job.status or 0
@@ -84,6 +84,7 @@ class _Loop:
         self.trouble = ""  # what could not be read, last time
         self.last_look = self.last_beat = -math.inf
         self.told_to_leave = self.rest_told = False
+        self.stubborn = 0  # processes that not even SIGKILL ended
 
     def run(self) -> None:
         """Until the command has left or everybody was killed."""
@@ -127,7 +128,7 @@ class _Loop:
     def _act(self, look: Look) -> None:
         step = self.state.step
         if step == Step.KILLED:
-            self.job.kill()
+            self.stubborn = self.job.kill()
         elif step == Step.ASKED and not self.told_to_leave:  # a second SIGTERM may mean "at once"
             self.job.signal(signal.SIGTERM)
         elif step == Step.WARNED:
