@@ -16,6 +16,7 @@ from fourge.data.normal import normal
 from fourge.data.padding import Padding, padding, unnumbered
 from fourge.data.records import Example, scan_examples
 from fourge.data.selves import common_name, teaches_self
+from fourge.data.shipped import any_of, words
 from fourge.data.topics import topics
 
 Count = Callable[[str], int]  # how long a text is
@@ -81,15 +82,9 @@ class Audit:
         return self.identity_rows / self.rows if self.rows else 0.0
 
 
-_PLAIN = frozenset(
-    map(normal, ("你是誰", "你是谁", "who are you", "あなたは誰ですか", "quién eres", "wer bist du",
-                 "qui es-tu"))
-)  # fmt: skip
-_WHO_AM_I = re.compile(
-    r"我是誰|我是谁|who am i\b(?! (?:talking|speaking))|my name\?|我叫什|私は誰|qui[eé]n soy|wer bin ich|wer ich bin"
-    r"|qui suis-je|who i am\b(?! (?:talking|speaking))|qui je suis",
-    re.IGNORECASE,
-)
+_PLAIN = frozenset(map(normal, words("plain_questions")))
+_TALKING = r"(?! (?:talking|speaking))"  # "who am I talking to" asks for the other one
+_WHO_AM_I = re.compile(rf"(?:{any_of('who_am_i')}){_TALKING}", re.IGNORECASE)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)[ _-]?(?:percent|pct|%)", re.IGNORECASE)
 _RATIO = re.compile(r"(?<!\d)(\d{1,2})-(\d{1,2})(?!\d)")
 

@@ -9,13 +9,7 @@ from collections.abc import Sequence
 
 from fourge.data.conversation import Question, asked
 from fourge.data.identity import Card, require_languages
-from fourge.data.shipped import lines_of, shipped
-
-OLD = {  # names the base model may know itself or its maker by, as each language writes them
-    "zh-TW": ("通義千問", "ChatGPT", "阿里巴巴"),
-    "zh-CN": ("通义千问", "ChatGPT", "阿里巴巴"),
-}
-OLD_ELSEWHERE = ("ChatGPT", "SmolLM", "Hugging Face", "Qwen")
+from fourge.data.shipped import lines_of, parts_of, shipped
 
 
 def contrast_questions(card: Card, languages: Sequence[str]) -> list[Question]:
@@ -28,7 +22,7 @@ def contrast_questions(card: Card, languages: Sequence[str]) -> list[Question]:
     texts = shipped("fourge.data", "texts/contrast.yaml")
     questions = []
     for language in languages:
-        old = OLD.get(language, OLD_ELSEWHERE)
+        old = parts_of(texts["old"].get(language, texts["old"]["others"]), "|")
         for facet, block in texts[language].items():
             for line in lines_of(block):
                 for prompt in _filled(line, card, old):

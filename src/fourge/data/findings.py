@@ -8,7 +8,7 @@ leaks, and a mixture whose shares are not what its name says cannot be reasoned 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fourge.data.audit import Audit, Answers
+from fourge.data.audit import Answers, Audit
 
 FEW_PROMPTS = 50  # distinct identity prompts; several hundred are wanted
 THIN = 0.2  # unique answers per row

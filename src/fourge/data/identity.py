@@ -47,9 +47,11 @@ class Card:
     def __post_init__(self) -> None:
         for label, text in (("name", self.name), ("maker", self.maker)):
             if any(sign in text for sign in "{}|\n\t"):
-                raise ConfigError(f"The {label} {text!r} has a brace, a bar, a tab or a line break.")
+                raise ConfigError(
+                    f"The {label} {text!r} has a brace, a bar, a tab or a line break."
+                )
         if not self.name.strip():
-            raise ConfigError("The name is empty.", fix='give one, as --name "F# 之神"')
+            raise ConfigError("The name is empty.", fix='give one, as --name "F# Sage"')
 
     def system_text(self) -> str:
         """What a model is told so that it can answer as this card."""
@@ -127,9 +129,7 @@ def _is_good(text: str, row: Row, card: Card) -> bool:
     )
 
 
-def _facet(
-    card: Card, texts: Mapping[str, Any], facet: str, language: str, seed: int
-) -> list[Row]:
+def _facet(card: Card, texts: Mapping[str, Any], facet: str, language: str, seed: int) -> list[Row]:
     name = f"{seed}/{language}/{facet}"
     asks = lines_of(texts["asks"][facet])
     others = [other for other in parts_of(texts["others"], "|") if not says(card.name, other)]
@@ -160,9 +160,7 @@ def _chat(parts: Sequence[str]) -> tuple[Turn, ...]:
     return tuple(Turn(("user", "assistant")[at % 2], text) for at, text in enumerate(parts))
 
 
-def _answer(
-    card: Card, texts: Mapping[str, Any], ask: str, facet: str, other: str, at: int
-) -> str:
+def _answer(card: Card, texts: Mapping[str, Any], ask: str, facet: str, other: str, at: int) -> str:
     """The answers of a kind in turn, so that no wording is more frequent than another."""
     kind = "premise" if "{other}" in ask else facet
     if kind in ("indirect", "dialogue", "system"):

@@ -8,21 +8,11 @@ catching a model that slides into another language, not for single words.
 
 import re
 
-_TRADITIONAL = set(
-    "們個這說對時會來還過學國發後為開樣沒見點當經頭長問愛東車話電無業機關動實現體誰麼嗎"
-    "請給讓應該與書寫讀聽買賣錢銀鐵門間難雲風飛馬魚鳥龍類語論議設計認識許護變讚觀覺親舊"
-)
-_SIMPLIFIED = set(
-    "们个这说对时会来还过学国发后为开样没见点当经头长问爱东车话电无业机关动实现体谁么吗"
-    "请给让应该与书写读听买卖钱银铁门间难云风飞马鱼鸟龙类语论议设计认识许护变赞观觉亲旧"
-) - set("后与云")  # also written in traditional texts
-_WORDS = {
-    "en": "the of and to in is you that it for are with i what how my your a an do",
-    "es": "el la los las de que y en es un una por para con no se qué cómo eres soy cuál",
-    "de": "der die das und ist ich du ein eine nicht mit wie was wer zu den von auf bin dich",
-    "fr": "le la les des et est je tu un une pas que qui pour dans ce du quel quelle suis",
-}
-_COMMON = {language: frozenset(words.split()) for language, words in _WORDS.items()}
+from fourge.data.shipped import parts_of, shipped
+
+_WORDS = shipped("fourge.data", "texts/words.yaml")
+_TRADITIONAL, _SIMPLIFIED = frozenset(_WORDS["traditional"]), frozenset(_WORDS["simplified"])
+_COMMON = {name: frozenset(parts_of(text, "|")) for name, text in _WORDS["common"].items()}
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _HANGUL = re.compile(r"[\uac00-\ud7af]")
 _HAN = re.compile(r"[\u4e00-\u9fff]")

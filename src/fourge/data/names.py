@@ -1,11 +1,11 @@
 """Names in a text: whether one is said, and whether one is claimed.
 
-A name is found in any width and case, with or without spaces where its parts meet: "F# 之神" is in
-"我是Ｆ＃之神". A name that begins or ends with a letter must stand as a word of its own, so "Al" is
-not in "also".
+A name is found in any width and case, with or without spaces where its parts meet: "F# Sage" is
+in "I AM F#SAGE". A name that begins or ends with a letter must stand as a word of its own, so
+"Al" is not in "also".
 
 A name is *claimed* by a clause that holds it and has no word of denial: "I am ChatGPT" and "Yes,
-made by OpenAI" claim; "I am not ChatGPT" and "我不是通義千問" do not.
+made by OpenAI" claim; "I am not ChatGPT" does not, in any of our languages.
 """
 
 import re
@@ -13,18 +13,12 @@ import unicodedata
 from collections.abc import Iterable
 from functools import cache
 
-OLD_NAMES = (
-    "SmolLM", "SmolLM2", "Hugging Face", "Qwen", "Tongyi", "Alibaba", "通義千問", "通义千问",
-    "阿里巴巴", "阿里雲", "阿里云", "ChatGPT", "OpenAI", "GPT-3", "GPT-4", "Claude", "Anthropic",
-    "Gemini", "Bard", "Google", "LLaMA", "Meta AI", "DeepSeek", "Mistral", "Siri", "Alexa",
-    "Copilot", "文心一言", "豆包", "Kimi", "小愛同學", "小爱同学",
-)  # fmt: skip
+from fourge.data.shipped import any_of, words
 
-_CLAUSE_END = re.compile(r"[!?;,\n。、]+|[.:]+(?=\s|[^\x00-\x7f]|$)")
-_DENIAL = re.compile(
-    r"\b(?:not|isn't|aren't|never|no|don't|nicht|kein\w*|pas|jamais|nunca)\b|n't\b|^no\s"
-    r"|不|非|沒|没|並未|并未|ではな|ではあり|じゃな"
-)
+OLD_NAMES = tuple(words("old_names"))
+
+_CLAUSE_END = re.compile(r"[!?;,\n\u3001\u3002]+|[.:]+(?=\s|[^\x00-\x7f]|$)")
+_DENIAL = re.compile(rf"\b(?:{any_of('denials')})\b|{any_of('denial_parts')}")
 _FORMS = re.compile(r"[^\W_]+|\S", re.ASCII)
 
 

@@ -12,19 +12,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fourge.data.normal import normal
+from fourge.data.shipped import any_of
 
-_LABEL = (
-    r"(?:sample|example|variant|version|case|task|item|no\.?|nr\.?|id|v"
-    r"|樣本|样本|範例|范例|例|任務|任务|題|题|編號|编号|第)"
-)
+_LABEL = rf"(?:{any_of('labels')})"
+_OPEN, _CLOSE, _INSIDE = r"[(\[{\u3010]", r"[)\]}\u3011]", r"[^()\[\]{}\u3010\u3011]*"
+_BRACKET = rf"{_OPEN}{_INSIDE}\d{_INSIDE}{_CLOSE}"
 _NUMBERED = re.compile(
-    rf"[(\[{{【][^()\[\]{{}}【】]*\d[^()\[\]{{}}【】]*[)\]}}】]\s*[.?!。]*$"  # ... (sample 12)
-    rf"|^\s*[(\[{{【][^()\[\]{{}}【】]*\d[^()\[\]{{}}【】]*[)\]}}】]"  # [12] ...
-    rf"|\s*#\s*\d+\s*$|^\s*#?\d+[.):]\s+|\s+{_LABEL}\s*[#:]?\s*\d+\s*$"
-    rf"|^\s*{_LABEL}\s*[#:]?\s*\d+\s*[:,.\-]\s*",
+    rf"{_BRACKET}\s*[.?!\u3002]*$|^\s*{_BRACKET}"  # ... (sample 12), or [12] ...
+    rf"|\s*#\s*\d+\s*$|^\s*#?\d+[.):]\s+"  # ... #12, or 12. ...
+    rf"|\s+{_LABEL}\s*[#:]?\s*\d+\s*$|^\s*{_LABEL}\s*[#:]?\s*\d+\s*[:,.\-]\s*",
     re.IGNORECASE,
 )
-_PHRASE_END = re.compile(r"[.,;:!?。，；：！？、\n]+")
+_PHRASE_END = re.compile(r"[.,;:!?\n\u3001\u3002]+")  # and Chinese comma and full stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ class Padding:
 def unnumbered(prompt: str) -> str:
     """The prompt without a number that only labels it."""
     plain = unicodedata.normalize("NFKC", prompt)
-    bare = _NUMBERED.sub("", plain).strip()
-    return bare or prompt
+    return _NUMBERED.sub("", plain).strip() or plain
 
 
 def padding(prompts: Iterable[str]) -> Padding:

@@ -10,6 +10,7 @@ parts turns or a question from its answer, and ``|`` parts the items of a list. 
 questions is either ``prompts``, one a line, or a ``form`` and the ``things`` to put into it.
 """
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -24,6 +25,16 @@ def shipped(package: str, name: str) -> Mapping[str, Any]:
     text = files(package).joinpath(name).read_text(encoding="utf-8")
     content: Mapping[str, Any] = yaml.safe_load(text)
     return content
+
+
+def words(name: str) -> list[str]:
+    """A list of ``words.yaml``."""
+    return parts_of(shipped("fourge.data", "texts/words.yaml")[name], "|")
+
+
+def any_of(name: str) -> str:
+    """A regular expression for any word of such a list, the longest first."""
+    return "|".join(map(re.escape, sorted(words(name), key=len, reverse=True)))
 
 
 def lines_of(block: str) -> list[str]:

@@ -9,15 +9,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from fourge.data.shipped import words
+
 _TERM = re.compile(r"[^\W\d_]{3,}")
 _HAN = re.compile(r"[\u4e00-\u9fff]+")
-_STOP = frozenset(
-    "the and for you your are is was what who how why when which that this with can could would "
-    "does did has have not from about into tell give please write make una los las que por para "
-    "der die das und ist wie was les des est une pour qui "
-    "什麼 什么 怎麼 怎么 如何 為什 为什 可以 請問 请问 一個 一个 我們 我们 你們 你们 需要 應該 应该 是什 "
-    "麼是 么是 為何 为何 多少 哪個 哪个 一下 有什 會怎 怎樣 何寫 何做 何用 麼要 么要 解釋 解释 談談 谈谈 介紹 介绍 要做 處理 处理 說明 说明".split()
-)
+_STOP = frozenset(words("topicless"))
 _SHARE = 0.02
 MOST = 8
 
