@@ -4,9 +4,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fourge.cli.screen import calm_libraries, echo_json, err, json_option, out
+from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, out
 
 if TYPE_CHECKING:
     from fourge.evaluate.verdict import Gate, Verdict
@@ -50,18 +49,7 @@ def check(
     require_languages(chosen)
     questions = choose(chosen, named=name is not None, limit=limit)
     names = None if name is None else Names(name, maker, (*OLD_NAMES, *old_names))
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as screen:
-        task = screen.add_task("", total=None)
-
-        def progress(what: str, done: int, total: int) -> None:
-            screen.update(task, description=what, completed=done, total=total)
-
+    with counted() as progress:
         verdict = check_model(model, base, questions, names, margin=margin, progress=progress)
     if as_json:
         echo_json({**asdict(verdict), "passed": verdict.passed, "probes": questions.versions})
@@ -79,7 +67,7 @@ def _show(verdict: "Verdict") -> None:
         if gate.note:
             out.print(f"  {gate.note}", markup=False)
     for gate in verdict.gates:
-        if gate.decision != "pass":
+        if gate.decision == "fail":
             _show_failures(verdict, gate.name)
     out.print("every gate passes" if verdict.passed else "not every gate passes")
 

@@ -1,20 +1,25 @@
 """``fourge data``: make, mix and audit training data."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.padding import Padding
+from rich.text import Text
 
-from fourge.cli.screen import bar, calm_libraries, echo_json, json_option, out, overwrite_option
+from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, out, overwrite_option
 
 if TYPE_CHECKING:
     from fourge.data.audit import Audit
-    from fourge.data.conversation import Answer
+    from fourge.data.conversation import Answer, Messages
     from fourge.data.findings import Finding
     from fourge.data.make import Answers, Made
     from fourge.data.mix import Mixed
 
+Progress = Callable[[str, int, int], None]
 LANGUAGES = "zh-TW,zh-CN,en"
 
 
@@ -61,15 +66,15 @@ def identity(
     require_languages(chosen)
     refuse_existing(out_path, overwrite=overwrite)
     place = str(Path(model).resolve()) if Path(model).exists() else model
-    with bar("asking the base model") as (started, done):
+    with counted() as progress:
         made = make_identity(
-            card, chosen, out_path, model=place, answer=_base(model, max_tokens, started, done),
+            card, chosen, out_path, model=place, answer=_base(model, max_tokens, progress),
             answers=answers, seed=seed, overwrite=overwrite,
         )  # fmt: skip
     echo_json(made) if as_json else _show_made(made)
 
 
-def _base(model: str, max_tokens: int, started: Any, done: Any) -> "Answer":
+def _base(model: str, max_tokens: int, progress: Progress) -> "Answer":
     """The base model as a function from conversations to answers."""
     from fourge.evaluate.answers import answer_all
     from fourge.model.build import load_model
@@ -80,10 +85,9 @@ def _base(model: str, max_tokens: int, started: Any, done: Any) -> "Answer":
     tokenizer = source.tokenizer()
     loaded = load_model(source, device=choose_device("auto"))
 
-    def answer(conversations: Any) -> list[str]:
-        started(len(conversations))
+    def answer(conversations: Sequence["Messages"]) -> list[str]:
         said = answer_all(loaded, tokenizer, conversations, max_tokens=max_tokens,
-                          progress=lambda count: [done("") for _ in range(count)])  # fmt: skip
+                          progress=partial(progress, "asking the base model"))  # fmt: skip
         return [each.text for each in said]
 
     return answer
@@ -193,7 +197,7 @@ def _show_audit(report: "Audit", found: "list[Finding]") -> None:
     out.print(f"  {report.unit:<16} prompt {prompt.median} (longest {prompt.longest}), "
               f"answer {answer.median} (longest {answer.longest})")  # fmt: skip
     for each in found:
-        out.print(f"  ! {each.text}", markup=False)
+        out.print(Padding(Text(f"! {each.text}"), (0, 0, 0, 2)))
     out.print()
 
 

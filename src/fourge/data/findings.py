@@ -109,8 +109,8 @@ def _probes(audit: Audit) -> Iterator[Finding]:
         shown = ", ".join(map(str, audit.probe_lines[:5]))
         more = ", ..." if len(audit.probe_lines) > 5 else ""
         yield Finding(
-            "probes", f"{len(audit.probe_lines)} rows ask what `fourge check` asks (lines {shown}"
-            f"{more}): scores on these are not honest",
+            "probes", f"{len(audit.probe_lines)} of the prompts are asked by `fourge check` (lines "
+            f"{shown}{more}): scores on these are not honest",
         )  # fmt: skip
 
 

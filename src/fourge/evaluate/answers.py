@@ -15,7 +15,7 @@ from fourge.core.errors import ConfigError
 from fourge.data.conversation import Messages
 
 BATCH = 32
-Progress = Callable[[int], None]  # so many more are answered
+Progress = Callable[[int, int], None]  # answered, of how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def answer_all(
         answers = _answer(model, tokenizer, [prompts[at] for at in chosen], max_tokens)
         said.update(zip(chosen, answers, strict=True))
         if progress:
-            progress(len(chosen))
+            progress(len(said), len(order))
     return [said[at] for at in range(len(prompts))]
 
 

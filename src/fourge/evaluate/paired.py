@@ -16,7 +16,8 @@ alone gets right and c that the tuned model alone gets right, the difference is 
 
 Not worse means the whole interval lies above -margin (one side, 95 %). If it does not, and the
 estimate itself is above -margin, the items are too few: the number that would do at this rate of
-disagreement, with 80 % power, is 6.18 * (b + c) / n / margin^2.
+disagreement, with 80 % power, is 6.18 * (b + c) / n / margin^2 (and never fewer than would do
+without any disagreement, z^2 (1 - margin) / margin).
 """
 
 import math
@@ -119,9 +120,9 @@ def not_worse(paired: Paired, margin: float) -> Decision:
 
 
 def items_needed(paired: Paired, margin: float) -> int:
-    """How many items would decide, at this rate of disagreement (at least one pair's)."""
-    rate = max(1, paired.disagree) / max(1, paired.items)
-    return math.ceil(_POWER * rate / margin**2)
+    """How many items would decide at this rate of disagreement; without any, how many agreeing."""
+    agreeing = Z**2 * (1 - margin) / margin
+    return math.ceil(max(agreeing, _POWER * paired.disagree / max(1, paired.items) / margin**2))
 
 
 def enough_for(share: float) -> int:

@@ -6,7 +6,6 @@ by their own digest. Each piece is one item, which makes base and tuned comparab
 """
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +35,7 @@ def held_out(limit: int) -> list[Piece]:
     return [Piece(whole[at : at + _CHARACTERS]) for at in starts][:limit]
 
 
-def losses(
-    model: Any, tokenizer: Any, pieces: list[Piece], progress: Callable[[int], None] | None = None
-) -> list[float]:
+def losses(model: Any, tokenizer: Any, pieces: list[Piece]) -> list[float]:
     """The mean negative log-likelihood per token of each piece, in nats."""
     found = []
     for piece in pieces:
@@ -47,6 +44,4 @@ def losses(
             logit_TV = model(token_1T).logits[0, :-1].float()
             loss = torch.nn.functional.cross_entropy(logit_TV, token_1T[0, 1:])
         found.append(loss.item())
-        if progress:
-            progress(1)
     return found

@@ -161,7 +161,8 @@ def _text(tuned: Sequence[float], base: Sequence[float]) -> Gate:
     """Perplexity; a loss is better when it is smaller, so both change their sign."""
     paired = bootstrap([-loss for loss in base], [-loss for loss in tuned])
     decision = not_worse(paired, LOSS_MARGIN)
-    note = f"{-paired.difference:+.4f} nats ({-paired.high:+.4f} to {-paired.low:+.4f})"
+    change, least, most = (0.0 - gap for gap in (paired.difference, paired.high, paired.low))
+    note = f"{change:+.4f} nats ({least:+.4f} to {most:+.4f})"
     if paired.items < _FEWEST_PIECES and decision == "pass":
         decision = "undecided"
         note += f"; {_FEWEST_PIECES} pieces would decide"
