@@ -2,7 +2,7 @@
 
 Scripts decide first: hangul is Korean, kana Japanese, Han otherwise Chinese, and Chinese is told
 apart by characters that only one of the two scripts has. Latin letters are told apart by function
-words. Short texts without any such sign are ``"?"``: the guess is for counting shares and for
+words. Texts without any such sign, or with as many of two languages, are ``"?"``: the guess is for counting shares and for
 catching a model that slides into another language, not for single words.
 """
 
@@ -30,8 +30,8 @@ def language_of(text: str) -> str:
     if len(han) > len(words):
         return _chinese(han)
     score = {name: sum(word in common for word in words) for name, common in _COMMON.items()}
-    best = max(score, key=score.__getitem__)
-    return best if score[best] else "?"
+    best, second = sorted(score, key=score.__getitem__, reverse=True)[:2]
+    return best if score[best] > score[second] else "?"
 
 
 def family(language: str) -> str:
