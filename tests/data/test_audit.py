@@ -25,7 +25,8 @@ def test_rows_prompts_and_copies_are_counted(tmp_path: Path) -> None:
 
 def test_identity_rows_are_counted_by_what_they_say(tmp_path: Path) -> None:
     rows = [("Who are you?", f"I am {NAME}."), ("Name?", f"I am {NAME}, hello."),
-            ("Made by?", f"By people. {NAME} is my name."), ("1+1?", "2"), ("Hi", "I am glad.")]  # fmt: skip
+            ("Made by?", f"By people. {NAME} is my name."), ("1+1?", "2"),
+            ("Hi", "I am glad.")]  # fmt: skip
     found = audit(written(tmp_path, "f.tsv", rows))
     assert (found.name, found.identity_rows, found.identity_prompts) == (NAME, 3, 3)
     assert found.identity_share == 0.6

@@ -2,8 +2,9 @@
 
 Scripts decide first: hangul is Korean, kana Japanese, Han otherwise Chinese, and Chinese is told
 apart by characters that only one of the two scripts has. Latin letters are told apart by function
-words. Texts without any such sign, or with as many of two languages, are ``"?"``: the guess is for counting shares and for
-catching a model that slides into another language, not for single words.
+words. Texts without any such sign, or with as many of two languages, are ``"?"``: the guess is
+for counting shares and for catching a model that slides into another language, not for single
+words.
 """
 
 import re

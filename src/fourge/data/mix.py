@@ -1,7 +1,8 @@
 """Files put together in stated shares, as one new file, and the shares as counted afterwards.
 
-Rows are drawn as a run would draw them (``order.Mixture``): no row of a file comes twice before
-all have come once. By default the mixture is as long as it can be without any row coming twice.
+Each file gives its share of the rows, exactly (rounded by the largest remainder); no row of it
+comes twice before all have come once. By default the mixture is as long as it can be without any
+row coming twice.
 
 A share of rows is not a share of tokens, and a file's label is not what it holds; so what is said
 afterwards is counted from the written rows: rows, characters, and rows that teach an identity.
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from fourge.core.errors import ConfigError
 from fourge.core.files import refuse_existing, whole_file
-from fourge.data.order import Mixture
+from fourge.data.order import divided, permutation
 from fourge.data.records import Example, read_examples
 from fourge.data.selves import common_name, teaches_self
 
@@ -66,11 +67,11 @@ def mix(
     examples = [read_examples(path) for path, _ in files]
     counts = tuple(map(len, examples))
     weights = tuple(weight for _, weight in files)
-    mixture = Mixture(counts, weights, seed)
+    divided(1, weights)  # refuses weights that cannot be
     total = rows if rows is not None else _longest(counts, weights)
     if total < 1:
         raise ConfigError(f"A mixture of {total} rows is none.")
-    drawn = [mixture.draw(index) for index in range(total)]
+    drawn = _drawn(counts, divided(total, weights), seed)
     chosen = [examples[file][row] for file, row in drawn]
     with whole_file(out, overwrite=overwrite) as temporary:
         temporary.write_text("".join(map(_line, chosen)), encoding="utf-8")
@@ -89,6 +90,16 @@ def _longest(counts: Sequence[int], weights: Sequence[float]) -> int:
         if weight
     ]
     return max(1, math.floor(min(limits)))
+
+
+def _drawn(counts: Sequence[int], draws: Sequence[int], seed: int) -> list[tuple[int, int]]:
+    """Files and rows, shuffled: each file in laps through all its rows."""
+    rows = []
+    for file, (count, wanted) in enumerate(zip(counts, draws, strict=True)):
+        for lap in range(math.ceil(wanted / count)):
+            order = permutation(f"{seed}/file {file}/pass {lap}", count)
+            rows += [(file, row) for row in order[: wanted - lap * count]]
+    return [rows[at] for at in permutation(f"{seed}/mixture", len(rows))]
 
 
 def _line(example: Example) -> str:

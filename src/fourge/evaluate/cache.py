@@ -55,7 +55,7 @@ class Kept:
         """Keep some items at once."""
         self._known.update(values)
         rows = [{"item": item, "value": value} for item, value in values.items()]
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(text)
+            file.write("\n" + "\n".join(lines) + "\n")  # a torn line before it ends here

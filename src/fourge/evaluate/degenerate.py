@@ -14,8 +14,8 @@ from fourge.data.language import family, language_of
 from fourge.evaluate.answers import Said
 from fourge.evaluate.probes import Probe
 
-_AGAIN = re.compile(r"(\S.{0,39}?)(?:\1){3,}", re.DOTALL)
 _RULE = re.compile(r"[-=_*.#~|\s]+")  # lines drawn with signs are no speech
+_LONGEST_PIECE, _TIMES = 40, 4
 _SHORTEST_LOOP = 12  # characters in all
 _WORDS, _DISTINCT = 24, 0.3
 _TELLING = 24  # letters
@@ -37,12 +37,24 @@ def fault(probe: Probe, said: Said) -> str | None:
 
 def repeats(text: str) -> bool:
     """Whether a text goes in circles."""
-    plain = " ".join(text.split())
-    for found in _AGAIN.finditer(plain):
-        if len(found[0]) >= _SHORTEST_LOOP and not _RULE.fullmatch(found[1]):
-            return True
+    plain = " ".join(text.split()) + " "
+    if any(_loops(plain, length) for length in range(1, _LONGEST_PIECE + 1)):
+        return True
     words = plain.lower().split()
     return len(words) >= _WORDS and len(set(words)) < _DISTINCT * len(words)
+
+
+def _loops(text: str, length: int) -> bool:
+    """Whether a piece of this length comes several times in a row: text[i] = text[i + length]."""
+    run = 0
+    for at in range(len(text) - length):
+        run = run + 1 if text[at] == text[at + length] else 0
+        whole = run + length
+        if whole >= max(_TIMES * length, _SHORTEST_LOOP) and not _RULE.fullmatch(
+            text, at + 1, at + 1 + length
+        ):
+            return True
+    return False
 
 
 def _wrong_language(probe: Probe, text: str) -> bool:
