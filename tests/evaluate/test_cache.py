@@ -14,19 +14,19 @@ from tests.conftest import byte_tokenizer, tiny_model
 def test_what_was_kept_is_there_for_the_same_weights_only(tmp_path: Path) -> None:
     Kept(tmp_path / "new", "a").put({"item": {"text": "字"}, "other": 1.5})
     again = Kept(tmp_path / "new", "a")
-    assert again.get("item") == {"text": "字"}
-    assert again.get("other") == 1.5
-    assert again.get("unknown") is None
-    assert Kept(tmp_path / "new", "b").get("item") is None
+    assert again["item"] == {"text": "字"}
+    assert again["other"] == 1.5
+    assert "unknown" not in again
+    assert "item" not in Kept(tmp_path / "new", "b")
 
 
 def test_later_values_are_added_to_earlier_ones(tmp_path: Path) -> None:
     kept = Kept(tmp_path, "a")
     kept.put({"one": 1})
     kept.put({"two": 2})
-    assert kept.get("one") == 1
+    assert kept["one"] == 1
     again = Kept(tmp_path, "a")
-    assert (again.get("one"), again.get("two")) == (1, 2)
+    assert (again["one"], again["two"]) == (1, 2)
 
 
 @pytest.mark.parametrize("torn", ['{"item": "x", "va', "[]", "\x00\x00", '{"item": "x"}', '""'])
@@ -35,10 +35,10 @@ def test_a_torn_line_is_passed_over(tmp_path: Path, torn: str) -> None:
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write(torn)
     again = Kept(tmp_path, "a")
-    assert again.get("good") == 1
-    assert again.get("x") is None
+    assert again["good"] == 1
+    assert "x" not in again
     again.put({"next": 2})
-    assert Kept(tmp_path, "a").get("next") == 2
+    assert Kept(tmp_path, "a")["next"] == 2
 
 
 def test_the_folder_is_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -48,8 +48,11 @@ class Kept:
         except (ValueError, TypeError, KeyError):
             return
 
-    def get(self, item: str) -> Any | None:
-        return self._known.get(item)
+    def __contains__(self, item: str) -> bool:
+        return item in self._known
+
+    def __getitem__(self, item: str) -> Any:
+        return self._known[item]
 
     def put(self, values: dict[str, Any]) -> None:
         """Keep some items at once."""

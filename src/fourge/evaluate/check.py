@@ -87,7 +87,7 @@ def _answers(
     progress: Callable[[int, int], None],
 ) -> list[Said]:
     """From the cache where they are there; the others batch by batch, kept as they come."""
-    missing = [probe for probe in probes if kept.get(probe.digest) is None]
+    missing = [probe for probe in probes if probe.digest not in kept]
     done = len(probes) - len(missing)
     progress(done, len(probes))
     for batch in _batches(missing):
@@ -96,7 +96,7 @@ def _answers(
         kept.put({p.digest: asdict(s) for p, s in zip(batch, said, strict=True)})
         done += len(batch)
         progress(done, len(probes))
-    return [Said(**kept.get(probe.digest)) for probe in probes]
+    return [Said(**kept[probe.digest]) for probe in probes]
 
 
 def _batches(probes: Sequence[Probe]) -> list[list[Probe]]:
@@ -112,7 +112,7 @@ def _batches(probes: Sequence[Probe]) -> list[list[Probe]]:
 
 
 def _losses(model: Any, tokenizer: Any, pieces: Sequence[Piece], kept: Kept) -> list[float]:
-    missing = [piece for piece in pieces if kept.get(piece.digest) is None]
+    missing = [piece for piece in pieces if piece.digest not in kept]
     found = losses(model, tokenizer, missing)
     kept.put({piece.digest: loss for piece, loss in zip(missing, found, strict=True)})
-    return [float(kept.get(piece.digest)) for piece in pieces]
+    return [float(kept[piece.digest]) for piece in pieces]

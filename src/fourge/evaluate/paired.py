@@ -48,7 +48,7 @@ def mcnemar(base_only: int, tuned_only: int) -> float:
     """The exact two-sided p of these disagreements if base and tuned were equal."""
     count = base_only + tuned_only
     tail = sum(math.comb(count, k) for k in range(min(base_only, tuned_only) + 1))
-    return min(1.0, 2 * tail / 2**count)
+    return min(1.0, 2 * tail / (1 << count))
 
 
 def compare(base: Sequence[bool], tuned: Sequence[bool]) -> Paired:
