@@ -87,7 +87,7 @@ def test_turns_before_make_a_prompt_another_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stem", "share"),
     [("stageL-1percent-mix", 0.01), ("mix-5pct", 0.05), ("mixed-30-70", 0.3), ("a-balanced-b", 0.5),
-     ("2024-05-mix", None), ("diverse-mix-v1", None), ("whoami-1000", None)],
+     ("2024-05-mix", None), ("stage-10-20", None), ("diverse-mix-v1", None), ("whoami-1000", None)],
 )  # fmt: skip
 def test_a_files_name_may_state_a_share(stem: str, share: float | None) -> None:
     assert claimed_share(stem) == share

@@ -18,6 +18,7 @@ from fourge.data.replay import replay_questions
         ("Wie ist das Wetter und wer bist du?", "de"),
         ("Quelle est la capitale de la France ?", "fr"),
         ("用 Python 寫程式，請說明", "zh-TW"),
+        ("這個問題說的是「の」這個字", "zh-TW"),
         ("42", "?"),
         ("", "?"),
     ],

@@ -25,7 +25,7 @@ def test_shares_are_as_asked_and_no_row_comes_twice(tmp_path: Path) -> None:
     assert mixed.identity_rows == 10
     prompts = [example.turns[0].content for example in read_examples(mixed.out)]
     assert len(set(prompts)) == len(prompts) == 110
-    assert prompts != sorted(prompts)
+    assert len({prompt.partition(".")[0] for prompt in prompts[-10:]}) == 2
 
 
 def test_more_rows_repeat_the_smaller_file_and_say_so(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def test_a_self_introduction_gives_a_name(answer: str, name: str) -> None:
         "你是提問者，我無法僅憑一句話判定你的身份。",
         "我是不會騙你的",
         "UFO 是未確認飛行物。",
+        "Once upon a time, said the old man to the child, I am Al.",
         "Paris is the capital of France, and there are many things to see. I am Al.",
         "",
     ],

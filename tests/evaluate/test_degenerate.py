@@ -48,7 +48,7 @@ def test_an_endless_answer_is_a_fault_only_where_a_short_one_is_asked_for() -> N
 def test_another_language_is_a_fault_if_there_is_enough_of_it() -> None:
     english = said("I am sorry, but I do not know what you mean by that.")
     assert fault(probe(language="zh-TW", prompt="你好"), english) == "wrong language"
-    assert fault(probe(language="zh-TW", prompt="你好"), said("H2O")) is None
+    assert fault(probe(language="zh-TW", prompt="你好"), said("This is it.")) is None
     assert fault(probe(language="en"), english) is None
     chinese = said("天空是藍色的，因為空氣會散射波長比較短的光，這個現象叫做瑞利散射。")
     assert fault(probe(language="zh-CN", prompt="x"), chinese) is None

@@ -27,7 +27,7 @@ def model_key(model: Any, tokenizer: Any) -> str:
         name: [layer.scheme, None if layer.input_scale is None else float(layer.input_scale)]
         for name, layer in nvfp4_layers(model).items()
     }
-    parts = [digest_of_weights(model), form, tokenizer.chat_template, str(model.dtype)]
+    parts = [digest_of_weights(model), form, tokenizer.chat_template]
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
 
