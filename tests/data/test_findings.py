@@ -61,11 +61,14 @@ def test_phrases_shuffled_together(tmp_path: Path) -> None:
 
 def test_a_header_is_named_and_other_bad_lines_too(tmp_path: Path) -> None:
     path = tmp_path / "f.tsv"
-    path.write_text("prompt\ttarget\nWho are you?\tI am Al.\nno tab\nnone\n", encoding="utf-8")
-    found = {each.kind: each.text for each in findings(audit(path))}
-    assert "line 1 is a header" in found["header"]
-    assert found["bad line"].startswith("line 3: no tab")
-    assert "and 1 more" in found["bad line"]
+    good = "prompt\ttarget\nWho are you?\tI am Al.\nQuestion\tAnswer\n"
+    path.write_text(good + "no tab\n" * 12, encoding="utf-8")
+    found = findings(audit(path))
+    headers = [each.text.partition(" is")[0] for each in found if each.kind == "header"]
+    assert headers == ["line 1", "line 3"]
+    bad = [each.text for each in found if each.kind == "bad line"]
+    assert [text.partition(":")[0] for text in bad[:10]] == [f"line {n}" for n in range(4, 14)]
+    assert bad[10:] == ["and 2 more bad lines"]
 
 
 def test_what_is_never_asked(tmp_path: Path) -> None:

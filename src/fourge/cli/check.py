@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, out
+from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, listed, out
 
 if TYPE_CHECKING:
     from fourge.evaluate.verdict import Gate, Verdict
@@ -45,7 +45,7 @@ def check(
     from fourge.evaluate.check import choose
     from fourge.evaluate.score import Names
 
-    chosen = languages.split(",")
+    chosen = listed(languages)
     require_languages(chosen)
     questions = choose(chosen, named=name is not None, limit=limit)
     names = None if name is None else Names(name, maker, (*OLD_NAMES, *old_names))

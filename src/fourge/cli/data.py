@@ -10,7 +10,15 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
-from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, out, overwrite_option
+from fourge.cli.screen import (
+    calm_libraries,
+    counted,
+    echo_json,
+    json_option,
+    listed,
+    out,
+    overwrite_option,
+)
 
 if TYPE_CHECKING:
     from fourge.data.audit import Audit
@@ -62,7 +70,7 @@ def identity(
     from fourge.data.identity import Card, require_languages
     from fourge.data.make import make_identity
 
-    card, chosen = Card(name, maker), languages.split(",")
+    card, chosen = Card(name, maker), listed(languages)
     require_languages(chosen)
     refuse_existing(out_path, overwrite=overwrite)
     place = str(Path(model).resolve()) if Path(model).exists() else model

@@ -30,6 +30,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 
 
+def listed(text: str) -> list[str]:
+    """The items of an option that takes several, as zh-TW,en."""
+    return [item for each in text.split(",") if (item := each.strip())]
+
+
 def echo_json(value: Any) -> None:
     """One JSON document on stdout, from a dataclass or plain data."""
     data = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value

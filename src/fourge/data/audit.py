@@ -15,6 +15,7 @@ from fourge.data.language import language_of
 from fourge.data.normal import normal
 from fourge.data.padding import Padding, padding, unnumbered
 from fourge.data.records import Example, scan_examples
+from fourge.data.rows import is_header
 from fourge.data.selves import common_name, teaches_self
 from fourge.data.shipped import any_of, words
 from fourge.data.topics import topics
@@ -57,6 +58,7 @@ class Audit:
 
     path: Path
     bad: tuple[str, ...]  # "line 1: a header, not a row", ...
+    headers: tuple[int, ...]  # lines further down that name columns, and are rows to a reader
     rows: int
     unique_prompts: int
     duplicate_rows: int  # the same question and the same answer once more
@@ -112,6 +114,7 @@ def audit(
     return Audit(
         path=path,
         bad=tuple(scan.bad),
+        headers=tuple(row.line for row in said if is_header(row.prompt, row.answer)),
         rows=len(said),
         unique_prompts=len({(row.context, row.prompt) for row in said}),
         duplicate_rows=len(said) - len({(row.context, row.prompt, row.answer) for row in said}),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fourge.data.audit import Answers, Audit
+from fourge.data.records import SHOWN
 
 FEW_PROMPTS = 50  # distinct identity prompts; several hundred are wanted
 THIN = 0.2  # unique answers per row
@@ -32,13 +33,14 @@ def findings(audit: Audit) -> list[Finding]:
 
 
 def _lines(audit: Audit) -> Iterator[Finding]:
-    headers = [line for line in audit.bad if "a header" in line]
-    for line in headers:
-        where = line.partition(":")[0]
+    named = [line.partition(":")[0] for line in audit.bad if "a header" in line]
+    for where in named + [f"line {line}" for line in audit.headers]:
         yield Finding("header", f"{where} is a header, not a row; it would be trained as a sample")
-    if others := [line for line in audit.bad if line not in headers]:
-        more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
-        yield Finding("bad line", f"{others[0]}{more}")
+    others = [line for line in audit.bad if "a header" not in line]
+    for line in others[:SHOWN]:
+        yield Finding("bad line", line)
+    if len(others) > SHOWN:
+        yield Finding("bad line", f"and {len(others) - SHOWN} more bad lines")
 
 
 def _shares(audit: Audit) -> Iterator[Finding]:
