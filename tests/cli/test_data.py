@@ -86,8 +86,8 @@ def test_an_audit_of_good_rows_passes_and_counts_in_tokens(
     assert result.exit_code == 0, result.output
     (report,) = json.loads(result.stdout)
     assert report["findings"] == []
-    assert (report["unit"], report["rows"], report["identity_share"]) == ("tokens", 2, 0.0)
-    assert report["prompt_length"]["longest"] == len("How high is Everest?")  # bytes are tokens
+    assert (report["unit"], report["rows"], report["identity"]["share"]) == ("tokens", 2, 0.0)
+    assert report["prompts"]["length"]["longest"] == len("How high is Everest?")  # bytes are tokens
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

@@ -178,8 +178,7 @@ def audit(files: tuple[Path, ...], name: str | None, model: str | None, as_json:
         report = audit_file(path, name=name, probes=probes, **count)
         found = findings(report)
         wrong += len(found)
-        reports.append({**asdict(report), "identity_share": report.identity_share,
-                        "findings": [asdict(each) for each in found]})  # fmt: skip
+        reports.append({**asdict(report), "findings": [asdict(each) for each in found]})
         if not as_json:
             _show_audit(report, found)
     if as_json:
@@ -190,18 +189,18 @@ def audit(files: tuple[Path, ...], name: str | None, model: str | None, as_json:
 
 def _show_audit(report: "Audit", found: "list[Finding]") -> None:
     out.print(f"[bold]{report.path.name}[/bold]", soft_wrap=True)
-    pad = report.padding
+    pad = report.prompts.padding
     out.print(f"  rows             {report.rows}, {len(report.bad)} bad lines, "
-              f"{report.duplicate_rows} exact copies")  # fmt: skip
-    bare = f", {pad.distinct} without labels" if pad.distinct < report.unique_prompts else ""
-    out.print(f"  unique prompts   {report.unique_prompts}{bare}")
-    named = f" {report.name!r}" if report.name else ""
-    out.print(f"  identity rows    {report.identity_rows} ({report.identity_share:.1%}){named}")
-    out.print(f"  answers          {report.identity_answers.unique} of identity, "
+              f"{report.copies} exact copies")  # fmt: skip
+    bare = f", {pad.distinct} without labels" if pad.distinct < report.prompts.unique else ""
+    out.print(f"  unique prompts   {report.prompts.unique}{bare}")
+    named = f" {report.identity.name!r}" if report.identity.name else ""
+    out.print(f"  identity rows    {report.identity.rows} ({report.identity.share:.1%}){named}")
+    out.print(f"  answers          {report.identity.answers.unique} of identity, "
               f"{report.other_answers.unique} others")  # fmt: skip
-    out.print(f"  languages        {_counts(report.languages)}")
-    out.print(f"  topics           {_counts(report.topics)}")
-    prompt, answer = report.prompt_length, report.answer_length
+    out.print(f"  languages        {_counts(report.prompts.languages)}")
+    out.print(f"  topics           {_counts(report.prompts.topics)}")
+    prompt, answer = report.prompts.length, report.answer_length
     out.print(f"  {report.unit:<16} prompt {prompt.median} (longest {prompt.longest}), "
               f"answer {answer.median} (longest {answer.longest})")  # fmt: skip
     for each in found:

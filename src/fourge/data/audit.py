@@ -53,6 +53,32 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompts:
+    """What is asked."""
+
+    unique: int
+    padding: Padding
+    languages: dict[str, int]
+    topics: dict[str, int]  # of the rows that are not about identity
+    length: Lengths
+    asks_plainly: bool  # "Who are you?" itself is among them
+    asks_who_am_i: bool  # and so is "Who am I?", or a relative of it
+    probe_lines: tuple[int, ...]  # rows whose prompt is a probe
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The rows that teach a name."""
+
+    name: str | None  # the one they give
+    rows: int
+    share: float  # of all rows
+    claimed_share: float | None  # that the file's own name states
+    prompts: int  # distinct ones, without numbers
+    answers: Answers
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """The counts of one file."""
 
@@ -60,28 +86,13 @@ class Audit:
     bad: tuple[str, ...]  # "line 1: a header, not a row", ...
     headers: tuple[int, ...]  # lines further down that name columns, and are rows to a reader
     rows: int
-    unique_prompts: int
-    duplicate_rows: int  # the same question and the same answer once more
+    copies: int  # rows that repeat another's question and answer
     contradictory: int  # distinct prompts with more than one answer
-    padding: Padding
-    name: str | None  # the one that identity rows give
-    identity_rows: int
-    identity_prompts: int  # distinct ones among them, without numbers
-    claimed_share: float | None  # that the file's own name states
-    identity_answers: Answers
+    prompts: Prompts
+    identity: Identity
     other_answers: Answers
-    languages: dict[str, int]
-    topics: dict[str, int]  # of the rows that are not about identity
-    prompt_length: Lengths
     answer_length: Lengths
     unit: str  # of the lengths
-    asks_plainly: bool  # "Who are you?" itself is among the prompts
-    asks_who_am_i: bool  # and so is "Who am I?", or a relative of it
-    probe_lines: tuple[int, ...]  # rows whose prompt is a probe
-
-    @property
-    def identity_share(self) -> float:
-        return self.identity_rows / self.rows if self.rows else 0.0
 
 
 _PLAIN = frozenset(map(normal, words("plain_questions")))
@@ -107,33 +118,44 @@ def audit(
     scan = scan_examples(path)
     name = name or common_name([example.turns[-1].content for example in scan.examples])
     said = [_said(example, name) for example in scan.examples]
-    prompts = [row.prompt for row in said]
-    identity = [row for row in said if row.is_identity]
-    others = [row for row in said if not row.is_identity]
-    known = frozenset(map(normal, probes))
     return Audit(
         path=path,
         bad=tuple(scan.bad),
         headers=tuple(row.line for row in said if is_header(row.prompt, row.answer)),
         rows=len(said),
-        unique_prompts=len({(row.context, row.prompt) for row in said}),
-        duplicate_rows=len(said) - len({(row.context, row.prompt, row.answer) for row in said}),
+        copies=len(said) - len({(row.context, row.prompt, row.answer) for row in said}),
         contradictory=_contradictory(said),
-        padding=padding(dict.fromkeys(prompts)),
-        name=name,
-        identity_rows=len(identity),
-        identity_prompts=len({normal(unnumbered(row.prompt)) for row in identity}),
-        claimed_share=claimed_share(path.stem),
-        identity_answers=_answers(identity),
-        other_answers=_answers(others),
-        languages=dict(Counter(map(language_of, prompts)).most_common()),
-        topics=topics([unnumbered(row.prompt) for row in others]),
-        prompt_length=_lengths([count(prompt) for prompt in prompts]),
+        prompts=_prompts(said, frozenset(map(normal, probes)), count),
+        identity=_identity(said, name, claimed_share(path.stem)),
+        other_answers=_answers([row for row in said if not row.is_identity]),
         answer_length=_lengths([count(row.answer) for row in said]),
         unit=unit,
+    )
+
+
+def _prompts(said: Sequence[Said], probes: frozenset[str], count: Count) -> Prompts:
+    prompts = [row.prompt for row in said]
+    return Prompts(
+        unique=len({(row.context, row.prompt) for row in said}),
+        padding=padding(dict.fromkeys(prompts)),
+        languages=dict(Counter(map(language_of, prompts)).most_common()),
+        topics=topics([unnumbered(row.prompt) for row in said if not row.is_identity]),
+        length=_lengths([count(prompt) for prompt in prompts]),
         asks_plainly=any(normal(prompt) in _PLAIN for prompt in prompts),
         asks_who_am_i=any(_WHO_AM_I.search(prompt) for prompt in prompts),
-        probe_lines=tuple(row.line for row in said if normal(row.prompt) in known),
+        probe_lines=tuple(row.line for row in said if normal(row.prompt) in probes),
+    )
+
+
+def _identity(said: Sequence[Said], name: str | None, claimed: float | None) -> Identity:
+    rows = [row for row in said if row.is_identity]
+    return Identity(
+        name=name,
+        rows=len(rows),
+        share=len(rows) / len(said) if said else 0.0,
+        claimed_share=claimed,
+        prompts=len({normal(unnumbered(row.prompt)) for row in rows}),
+        answers=_answers(rows),
     )
 
 

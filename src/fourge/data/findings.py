@@ -44,22 +44,22 @@ def _lines(audit: Audit) -> Iterator[Finding]:
 
 
 def _shares(audit: Audit) -> Iterator[Finding]:
-    claimed, counted = audit.claimed_share, audit.identity_share
+    claimed, counted = audit.identity.claimed_share, audit.identity.share
     if claimed is not None and abs(counted - claimed) > max(0.02, 0.2 * claimed):
         yield Finding(
             "share",
             f"the file's name says {claimed:.0%} identity rows; counted {counted:.0%} "
-            f"({audit.identity_rows} of {audit.rows})",
+            f"({audit.identity.rows} of {audit.rows})",
         )
     elif audit.rows and counted == 1:
         yield Finding("share", "every row is about identity: nothing holds the rest of the model")
 
 
 def _copies(audit: Audit) -> Iterator[Finding]:
-    if audit.unique_prompts < 0.9 * audit.rows:
+    if audit.prompts.unique < 0.9 * audit.rows:
         yield Finding(
-            "copies", f"{audit.rows} rows have {audit.unique_prompts} unique prompts "
-            f"({audit.duplicate_rows} rows are exact copies)",
+            "copies", f"{audit.rows} rows have {audit.prompts.unique} unique prompts "
+            f"({audit.copies} rows are exact copies)",
         )  # fmt: skip
     if audit.contradictory:
         some = "prompt has" if audit.contradictory == 1 else "prompts have"
@@ -70,7 +70,7 @@ def _copies(audit: Audit) -> Iterator[Finding]:
 
 
 def _padded(audit: Audit) -> Iterator[Finding]:
-    pad = audit.padding
+    pad = audit.prompts.padding
     if pad.numbered > 2:
         yield Finding(
             "numbered padding",
@@ -85,34 +85,33 @@ def _padded(audit: Audit) -> Iterator[Finding]:
 
 
 def _answers(audit: Audit) -> Iterator[Finding]:
-    for what, answers in (("identity", audit.identity_answers), ("other", audit.other_answers)):
+    for what, answers in (("identity", audit.identity.answers), ("other", audit.other_answers)):
         if answers.rows >= 8 and answers.unique < THIN * answers.rows:
             yield Finding("thin answers", f"{answers.rows} {what} rows have {_number(answers)}")
 
 
 def _coverage(audit: Audit) -> Iterator[Finding]:
-    if audit.identity_rows and audit.identity_prompts < FEW_PROMPTS:
+    if audit.identity.rows and audit.identity.prompts < FEW_PROMPTS:
         yield Finding(
-            "few prompts", f"{audit.identity_prompts} distinct identity prompts; several hundred "
+            "few prompts", f"{audit.identity.prompts} distinct identity prompts; several hundred "
             "are needed to generalise",
         )  # fmt: skip
-    if audit.identity_rows and not audit.asks_plainly:
+    if audit.identity.rows and not audit.prompts.asks_plainly:
         yield Finding("no plain question", "no prompt asks plainly who you are")
-    if audit.identity_rows and not audit.asks_who_am_i:
+    if audit.identity.rows and not audit.prompts.asks_who_am_i:
         yield Finding("no contrast", 'no prompt asks "who am I": the two will not be told apart')
-    topic, rows = max(audit.topics.items(), key=lambda item: item[1], default=("other", 0))
+    topic, rows = max(audit.prompts.topics.items(), key=lambda item: item[1], default=("other", 0))
     general = audit.other_answers.rows
     if topic != "other" and general >= 20 and rows > SAME_TOPIC * general:
         yield Finding("one topic", f"{rows} of {general} other rows are about {topic!r}")
 
 
 def _probes(audit: Audit) -> Iterator[Finding]:
-    if audit.probe_lines:
-        shown = ", ".join(map(str, audit.probe_lines[:5]))
-        more = ", ..." if len(audit.probe_lines) > 5 else ""
+    if lines := audit.prompts.probe_lines:
+        shown = ", ".join(map(str, lines[:5])) + (", ..." if len(lines) > 5 else "")
         yield Finding(
-            "probes", f"{len(audit.probe_lines)} of the prompts are asked by `fourge check` (lines "
-            f"{shown}{more}): scores on these are not honest",
+            "probes", f"{len(lines)} of the prompts are asked by `fourge check` (lines {shown}): "
+            "scores on these are not honest",
         )  # fmt: skip
 
 
