@@ -70,9 +70,10 @@ def test_an_audit_shows_counts_and_findings_and_fails(tmp_path: Path) -> None:
     path.write_text("prompt\ttarget\n" + "".join(f"{one}\t{two}\n" for one, two in rows))
     result = CliRunner().invoke(data, ["audit", str(path)])
     assert result.exit_code == 1
-    for text in ("identity rows    10 (83.3%) 'F# 之神'", "line 1 is a header", "says 1%",
-                 "10 prompts are 1 with a number added", "asked by `fourge check`"):  # fmt: skip
-        assert text in " ".join(result.stdout.split("\n  ")), text
+    for text in ("identity rows 10 (83.3%) 'F# 之神'", "line 1 is a header", "says 1%",
+                 "10 prompts are 1 with a number added",
+                 "`fourge check` asks too: 1 (lines 12)"):  # fmt: skip
+        assert text in " ".join(result.stdout.split()), text
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.padding import Padding
 from rich.text import Text
 
 from fourge.cli.screen import (
@@ -188,24 +187,34 @@ def audit(files: tuple[Path, ...], name: str | None, model: str | None, as_json:
 
 
 def _show_audit(report: "Audit", found: "list[Finding]") -> None:
+    prompts, identity = report.prompts, report.identity
     out.print(f"[bold]{report.path.name}[/bold]", soft_wrap=True)
-    pad = report.prompts.padding
-    out.print(f"  rows             {report.rows}, {len(report.bad)} bad lines, "
-              f"{report.copies} exact copies")  # fmt: skip
-    bare = f", {pad.distinct} without labels" if pad.distinct < report.prompts.unique else ""
-    out.print(f"  unique prompts   {report.prompts.unique}{bare}")
-    named = f" {report.identity.name!r}" if report.identity.name else ""
-    out.print(f"  identity rows    {report.identity.rows} ({report.identity.share:.1%}){named}")
-    out.print(f"  answers          {report.identity.answers.unique} of identity, "
-              f"{report.other_answers.unique} others")  # fmt: skip
-    out.print(f"  languages        {_counts(report.prompts.languages)}")
-    out.print(f"  topics           {_counts(report.prompts.topics)}")
-    prompt, answer = report.prompts.length, report.answer_length
-    out.print(f"  {report.unit:<16} prompt {prompt.median} (longest {prompt.longest}), "
-              f"answer {answer.median} (longest {answer.longest})")  # fmt: skip
+    _item("rows", f"{report.rows}, {len(report.bad)} bad lines, {report.copies} exact copies")
+    bare = prompts.padding.distinct
+    without = f", {bare} without labels" if bare < prompts.unique else ""
+    _item("unique prompts", f"{prompts.unique}{without}")
+    named = f" {identity.name!r}" if identity.name else ""
+    _item("identity rows", f"{identity.rows} ({identity.share:.1%}){named}")
+    _item("answers", f"{identity.answers.unique} of identity, {report.other_answers.unique} others")
+    _item("languages", _counts(prompts.languages))
+    _item("topics", _counts(prompts.topics))
+    prompt, answer = prompts.length, report.answer_length
+    _item(report.unit, f"prompt {prompt.median} (longest {prompt.longest}), "
+          f"answer {answer.median} (longest {answer.longest})")  # fmt: skip
     for each in found:
-        out.print(Padding(Text(f"! {each.text}"), (0, 0, 0, 2)))
+        _hanging("  ! ", each.text)
     out.print()
+
+
+def _item(label: str, text: str) -> None:
+    _hanging(f"  {label:<16} ", text)
+
+
+def _hanging(start: str, text: str) -> None:
+    """A text that goes on, where it is too long for a line, under its own beginning."""
+    for line in Text(text).wrap(out, out.width - len(start)):
+        out.print(Text(start + line.plain.rstrip()))
+        start = " " * len(start)
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -110,9 +110,10 @@ def _probes(audit: Audit) -> Iterator[Finding]:
     if lines := audit.prompts.probe_lines:
         shown = ", ".join(map(str, lines[:5])) + (", ..." if len(lines) > 5 else "")
         yield Finding(
-            "probes", f"{len(lines)} of the prompts are asked by `fourge check` (lines {shown}): "
+            "probes",
+            f"prompts that `fourge check` asks too: {len(lines)} (lines {shown}); "
             "scores on these are not honest",
-        )  # fmt: skip
+        )
 
 
 def _number(answers: Answers) -> str:

@@ -14,6 +14,7 @@ from fourge.data.shipped import words
 _TERM = re.compile(r"[^\W\d_]{3,}")
 _HAN = re.compile(r"[\u4e00-\u9fff]+")
 _STOP = frozenset(words("topicless"))
+_FUNCTION = frozenset(words("topicless_characters")[0])
 _SHARE = 0.02
 MOST = 8
 
@@ -38,4 +39,4 @@ def _terms(prompt: str) -> set[str]:
     text = prompt.lower()
     latin = {word for word in _TERM.findall(text) if word[0] < "\u0250"}
     han = {run[at : at + 2] for run in _HAN.findall(text) for at in range(len(run) - 1)}
-    return (latin | han) - _STOP
+    return latin.union(pair for pair in han if not _FUNCTION & set(pair)) - _STOP
