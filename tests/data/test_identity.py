@@ -111,6 +111,7 @@ def test_own_words_are_taken_where_they_are_good() -> None:
         "What is your name?": "I am ChatGPT, also known as F# 之神.",
         "Tell me your name.": "It is a secret that I will not tell you.",
         "Introduce yourself.": "F# 之神 " + "and so on " * 60,
+        "Your name?": "They call me F# 之神 and I am here to",
         "Hello, who are you?": "私は F# 之神 です。よろしくお願いします。",
     }
     new = {

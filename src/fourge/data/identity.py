@@ -34,6 +34,7 @@ LANGUAGES = ("zh-TW", "zh-CN", "en", "ja", "es", "de", "fr")
 FACETS = ("direct", "indirect", "premise", "maker", "version", "unknown", "dialogue", "system")
 _PER_ASK = {"premise": 3, "dialogue": 2, "system": 2}  # how often an ask with slots is used
 _LONGEST = 400  # characters of an answer in the model's own words
+_ENDS = tuple(".!?\u3002\uff01\uff1f")  # one that was cut short would teach to stop in mid-sentence
 ABLE = 0.5  # of a sample that a model must answer well before it is asked for all
 
 
@@ -125,6 +126,7 @@ def _is_good(text: str, row: Row, card: Card) -> bool:
         says(text, card.name)
         and claimed(text, foreign(OLD_NAMES, card.name, card.maker)) is None
         and len(text) <= _LONGEST
+        and text.endswith(_ENDS)
         and (language == "?" or family(language) == family(row.question.language))
     )
 
