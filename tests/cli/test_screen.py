@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fourge.cli.screen import bar, echo_json
+from fourge.cli.screen import bar, counted, echo_json, listed
 
 
 @dataclass(frozen=True)
@@ -31,3 +31,15 @@ def test_no_bar_is_drawn_where_there_is_no_terminal(capsys: pytest.CaptureFixtur
         done("a")
         done("b")
     assert capsys.readouterr().err == ""
+
+
+def test_a_counted_bar_is_silent_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with counted() as show:
+        show("asking", 1, 2)
+        show("asking", 2, 2)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_option_of_several_items_is_parted() -> None:
+    assert listed("zh-TW, en,,") == ["zh-TW", "en"]
+    assert listed("") == []

@@ -19,6 +19,8 @@ VERBS = {
     "demo": "The whole job on the embedded model.",
     "step": "One training step, and what each phase of it costs.",
     "train": "Train as a run file says.",
+    "check": "Probe a model, and compare it with its base.",
+    "data": "Make, mix and audit training data.",
     "convert": "Write a model in another format.",
     "inspect": "Say what a file holds.",
     "guard": "Stop a command before it takes the machine's memory.",

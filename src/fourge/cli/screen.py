@@ -30,6 +30,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 
 
+def listed(text: str) -> list[str]:
+    """The items of an option that takes several, as zh-TW,en."""
+    return [item for each in text.split(",") if (item := each.strip())]
+
+
 def echo_json(value: Any) -> None:
     """One JSON document on stdout, from a dataclass or plain data."""
     data = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
@@ -75,17 +80,33 @@ class _Once(logging.Filter):
 
 
 @contextlib.contextmanager
-def bar(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
-    """A progress bar in a terminal, nothing elsewhere: (set the total, one is done)."""
+def counted() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar in a terminal, nothing elsewhere: show(what, done, of how many)."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
+        task = progress.add_task("", total=None)
 
-        def started(total: int) -> None:
-            progress.update(task, total=total)
+        def show(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total)
+
+        yield show
+
+
+@contextlib.contextmanager
+def bar(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
+    """The same for things that come one by one: (set the total, one is done)."""
+    with counted() as show:
+        count = total = 0
+
+        def started(number: int) -> None:
+            nonlocal count, total
+            count, total = 0, number
+            show(what, 0, total)
 
         def done(name: str) -> None:
-            progress.advance(task)
+            nonlocal count
+            count += 1
+            show(what, count, total)
 
         yield started, done

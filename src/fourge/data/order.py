@@ -103,26 +103,37 @@ def _spread(draws: tuple[int, ...]) -> list[int]:
     return [file for _, file in sorted(places)]
 
 
-def _shares(rows: tuple[int, ...], weights: tuple[float, ...]) -> tuple[int, ...]:
-    if len(weights) != len(rows):
-        raise ConfigError(f"{len(weights)} weights are given for {len(rows)} files.")
+def divided(total: int, weights: tuple[float, ...]) -> tuple[int, ...]:
+    """So many rows by weight, rounded by the largest remainder.
+
+    Raises:
+        ConfigError: a weight is negative or not finite, or all are zero.
+    """
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights) or not any(weights):
         raise ConfigError(
             f"The weights are {weights}.",
             why="a weight is a share of the draws: 0 or more, and not all of them 0",
             fix="change data.mix",
         )
-    total = sum(map(Fraction, weights))
-    exact = [sum(rows) * Fraction(weight) / total for weight in weights]
+    whole = sum(map(Fraction, weights))
+    exact = [total * Fraction(weight) / whole for weight in weights]
     draws = [math.floor(share) for share in exact]
-    by_remainder = sorted(range(len(rows)), key=lambda file: draws[file] - exact[file])
-    for file in by_remainder[: sum(rows) - sum(draws)]:
+    by_remainder = sorted(range(len(weights)), key=lambda file: draws[file] - exact[file])
+    for file in by_remainder[: total - sum(draws)]:
         draws[file] += 1
+    return tuple(draws)
+
+
+def _shares(rows: tuple[int, ...], weights: tuple[float, ...]) -> tuple[int, ...]:
+    if len(weights) != len(rows):
+        raise ConfigError(f"{len(weights)} weights are given for {len(rows)} files.")
+    draws = divided(sum(rows), weights)
     for file, weight in enumerate(weights):
         if weight and not draws[file]:
+            share = sum(rows) * weight / sum(weights)
             raise ConfigError(
                 f"File {file + 1} of the mixture would never be drawn.",
-                why=f"its share of an epoch of {sum(rows)} rows is {float(exact[file]):.2g} rows",
+                why=f"its share of an epoch of {sum(rows)} rows is {share:.2g} rows",
                 fix="raise its weight, or set it to 0",
             )
-    return tuple(draws)
+    return draws

@@ -61,12 +61,19 @@ class Example:
             raise DataError(f"the source {self.source!r} is not file:line")
 
 
-def read_examples(path: Path) -> list[Example]:
-    """Every row of a file, in order.
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a file of data holds: the rows that are good, and what is wrong with the others."""
+
+    examples: list[Example]
+    bad: list[str]  # "line 3: why"
+
+
+def scan_examples(path: Path) -> Scan:
+    """Every row of a file, in order, and every line that is none.
 
     Raises:
-        DataError: the file cannot be read, has no row, or has rows that are wrong; all of
-            them are counted and the first ten are named.
+        DataError: the file cannot be read at all.
     """
     kind = path.suffix.lower()
     if kind not in _READERS:
@@ -75,23 +82,33 @@ def read_examples(path: Path) -> list[Example]:
             why="the ending of its name says the format",
             fix=f"end its name in one of {', '.join(_READERS)}",
         )
-    examples: list[Example] = []
-    bad: list[str] = []
+    scan = Scan([], [])
     for line, read in _READERS[kind](_text(path)):
         try:
             turns = tuple(Turn(role, content) for role, content in read())
-            examples.append(Example(turns, f"{path}:{line}"))
+            scan.examples.append(Example(turns, f"{path}:{line}"))
         except DataError as error:
-            bad.append(f"line {line}: {error.problem}")
-    count = len(examples) + len(bad)
-    if bad:
+            scan.bad.append(f"line {line}: {error.problem}")
+    return scan
+
+
+def read_examples(path: Path) -> list[Example]:
+    """Every row of a file, in order.
+
+    Raises:
+        DataError: the file cannot be read, has no row, or has rows that are wrong; all of
+            them are counted and the first ten are named.
+    """
+    scan = scan_examples(path)
+    count = len(scan.examples) + len(scan.bad)
+    if scan.bad:
         raise DataError(
-            f"{path}: {len(bad)} of its {count} lines of data are wrong:{listing(bad)}",
+            f"{path}: {len(scan.bad)} of its {count} lines of data are wrong:{listing(scan.bad)}",
             fix="mend these lines, or take them out",
         )
-    if not examples:
+    if not scan.examples:
         raise DataError(f"{path} has no rows.", fix="give each row a line of its own")
-    return examples
+    return scan.examples
 
 
 def listing(problems: list[str]) -> str:

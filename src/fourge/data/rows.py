@@ -82,10 +82,14 @@ def _tsv_pairs(line: str, *, first: bool) -> Pairs:
     if len(cells) != 2:
         found = "no tab" if len(cells) == 1 else f"{len(cells) - 1} tabs"
         raise DataError(f"{found}, where one is to stand between prompt and target")
-    left, right = (cell.strip().lower() for cell in cells)
-    if first and left in _HEADER_LEFT and right in _HEADER_RIGHT:
+    if first and is_header(*cells):
         raise DataError("a header, not a row; put # in front of it")
     return ("user", cells[0]), ("assistant", cells[1])
+
+
+def is_header(left: str, right: str) -> bool:
+    """Whether two cells name columns instead of saying something."""
+    return left.strip().lower() in _HEADER_LEFT and right.strip().lower() in _HEADER_RIGHT
 
 
 def _json_line(line: str) -> Pairs:

@@ -1,0 +1,87 @@
+"""``fourge check``: probe a model, compare it with its base, and say whether it passes."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, listed, out
+
+if TYPE_CHECKING:
+    from fourge.evaluate.verdict import Gate, Verdict
+
+SHOWN = 3  # failing answers of a gate
+
+
+@click.command(
+    epilog="Exit status: 0 every gate passes, 1 one fails or is undecided, 2 wrong input."
+)
+@click.argument("model")
+@click.option("--base", help="The model it was tuned from: abilities are compared with it.")
+@click.option("--name", help="The name that was taught.")
+@click.option("--maker", default="", help="Its maker, which may be a name that is old elsewhere.")
+@click.option("--old-name", "old_names", multiple=True,
+              help="A name that must no longer be claimed, beside the known ones; may be "
+              "repeated.")  # fmt: skip
+@click.option("--languages", default="zh-TW,zh-CN,en", show_default=True)
+@click.option("--limit", type=click.IntRange(1), help="At most so many items of each set.")
+@click.option("--margin", default=0.05, show_default=True, type=click.FloatRange(0.001, 0.5),
+              help="How much worse than the base abilities may be.")  # fmt: skip
+@json_option
+def check(
+    model: str, base: str | None, name: str | None, maker: str, old_names: tuple[str, ...],
+    languages: str, limit: int | None, margin: float, as_json: bool,
+) -> None:  # fmt: skip
+    """Ask MODEL the probes: identity, separation, leak, abilities, degeneration, text.
+
+    Answers are cached by the digest of the weights, so that a base is asked once.
+    """
+    if name is None and base is None:
+        raise click.UsageError("Give --name, --base or both: without them nothing can be judged.")
+    calm_libraries()
+    from fourge.data.identity import require_languages
+    from fourge.data.names import OLD_NAMES
+    from fourge.evaluate.check import check as check_model
+    from fourge.evaluate.check import choose
+    from fourge.evaluate.score import Names
+
+    chosen = listed(languages)
+    require_languages(chosen)
+    questions = choose(chosen, named=name is not None, limit=limit)
+    names = None if name is None else Names(name, maker, (*OLD_NAMES, *old_names))
+    with counted() as progress:
+        verdict = check_model(model, base, questions, names, margin=margin, progress=progress)
+    if as_json:
+        echo_json({**asdict(verdict), "passed": verdict.passed, "probes": questions.versions})
+    else:
+        _show(verdict)
+    if not verdict.passed:
+        raise click.exceptions.Exit(1)
+
+
+def _show(verdict: "Verdict") -> None:
+    out.print(f"{'gate':<13} {'items':>5} {'base':>7} {'tuned':>7}  {'needed':<19} verdict")
+    for gate in verdict.gates:
+        out.print(f"{gate.name:<13} {gate.items:>5} {_number(gate, gate.base):>7} "
+                  f"{_number(gate, gate.tuned):>7}  {gate.needed:<19} {gate.decision}")  # fmt: skip
+        if gate.note:
+            out.print(f"  {gate.note}", markup=False)
+    for gate in verdict.gates:
+        if gate.decision == "fail":
+            _show_failures(verdict, gate.name)
+    out.print("every gate passes" if verdict.passed else "not every gate passes")
+
+
+def _number(gate: "Gate", value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if gate.name == "text" else f"{value:.1%}"
+
+
+def _show_failures(verdict: "Verdict", gate: str) -> None:
+    failures = [failure for failure in verdict.failures if failure.gate == gate]
+    for failure in failures[:SHOWN]:
+        answer = " ".join(failure.answer.split())[:100]
+        out.print(f"{gate}: {failure.prompt!r} -> {answer!r}: {failure.why}", markup=False)
+    if len(failures) > SHOWN:
+        out.print(f"{gate}: and {len(failures) - SHOWN} more (--json lists them)")

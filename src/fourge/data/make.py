@@ -1,0 +1,112 @@
+"""The files that teach an identity: what is learned, what is told apart, what is kept.
+
+| file             | rows                                     | how a run uses it               |
+|------------------|------------------------------------------|---------------------------------|
+| identity.jsonl   | who are you, and its relatives           | the answers are learned         |
+| contrast.jsonl   | who am I, who is he, translate, role play| held to the base (learn: base)  |
+| replay.jsonl     | ordinary questions                       | held to the base (learn: base)  |
+| run.yaml         | a run file that uses the three           | ``fourge train run.yaml``       |
+
+The base model's top-k log-probabilities on the last two are not stored here: ``fourge train``
+asks for them once, with the very template and tokens it trains on, and caches them under the
+digest of weights and data.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import yaml  # type: ignore[import-untyped]
+
+from fourge.core.files import whole_folder
+from fourge.data.contrast import contrast_questions
+from fourge.data.conversation import Answer, Row, answered, write_rows
+from fourge.data.identity import Card, identity_rows, own_words
+from fourge.data.replay import replay_questions
+
+Answers = Literal["model", "template", "auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was written."""
+
+    out: Path
+    identity: int
+    contrast: int
+    replay: int
+    unique_prompts: int  # of the identity rows
+    unique_answers: int
+    facets: dict[str, int]
+    languages: dict[str, int]
+    own_words: int  # identity rows in the model's own words
+
+
+def make_identity(
+    card: Card,
+    languages: Sequence[str],
+    out: Path,
+    *,
+    model: str,
+    answer: Answer,
+    answers: Answers = "auto",
+    seed: int = 0,
+    overwrite: bool = False,
+) -> Made:
+    """Write the four files into a new folder. ``answer`` is the base model.
+
+    Raises:
+        ConfigError: a language has no texts.
+        OutputError: the folder exists.
+    """
+    identity = identity_rows(card, languages, seed)
+    if answers != "template":
+        identity = own_words(identity, card, answer, always=answers == "model")
+    held = [*contrast_questions(card, languages), *replay_questions(languages)]
+    kept = answered(held, answer)
+    parts = {
+        "identity": identity,
+        "contrast": [row for row in kept if row.question.kind == "contrast"],
+        "replay": [row for row in kept if row.question.kind == "replay"],
+    }
+    with whole_folder(out, overwrite=overwrite) as folder:
+        for name, rows in parts.items():
+            write_rows(rows, folder / f"{name}.jsonl", overwrite=False)
+        (folder / "run.yaml").write_text(run_file(model), encoding="utf-8")
+    return _made(out, parts)
+
+
+def run_file(model: str) -> str:
+    """A run that learns the identity and is held to the base on everything else."""
+    tree = {
+        "model": {"path": model},
+        "data": {
+            "mix": [
+                {"path": "identity.jsonl", "weight": 2},
+                {"path": "contrast.jsonl", "weight": 1, "learn": "base"},
+                {"path": "replay.jsonl", "weight": 2, "learn": "base"},
+            ],
+            "max_tokens": 256,
+        },
+        "train": {"epochs": 3, "batch": 8, "kl_to_base": 1.0},
+        "optim": {"lr": 2e-5},
+        "out": "run",
+    }
+    return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+
+
+def _made(out: Path, parts: dict[str, list[Row]]) -> Made:
+    identity = parts["identity"]
+    return Made(
+        out=out,
+        identity=len(identity),
+        contrast=len(parts["contrast"]),
+        replay=len(parts["replay"]),
+        unique_prompts=len({row.question.prompt for row in identity}),
+        unique_answers=len({row.answer for row in identity}),
+        facets=dict(Counter(row.question.facet for row in identity)),
+        languages=dict(Counter(row.question.language for row in identity)),
+        own_words=sum(row.by == "model" for row in identity),
+    )

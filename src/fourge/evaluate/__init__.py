@@ -1,0 +1,1 @@
+"""Probes, answers, scores, and what base and tuned differ by."""

@@ -1,0 +1,118 @@
+"""Ask a model, and its base, every probe once, and judge.
+
+One model is in memory at a time. What was asked before of the same weights is not asked again
+(``cache``).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fourge.core.process import trim_heap
+from fourge.evaluate.answers import BATCH, Said, answer_all
+from fourge.evaluate.cache import Kept, cache_folder, model_key
+from fourge.evaluate.perplexity import Piece, held_out, losses
+from fourge.evaluate.probes import SETS, Probe, load_probes, version_of
+from fourge.evaluate.score import Names
+from fourge.evaluate.verdict import SHARES, Results, Verdict, judge
+from fourge.model.build import load_model
+from fourge.model.source import open_source
+from fourge.model.swap import choose_device
+
+PIECES = 48
+Progress = Callable[[str, int, int], None]  # what, done, of how many
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """All that is asked."""
+
+    probes: tuple[Probe, ...]
+    pieces: tuple[Piece, ...]
+    versions: dict[str, str]
+
+
+def choose(languages: Sequence[str], *, named: bool, limit: int | None = None) -> Questions:
+    """The probes in these languages; those about a name only if there is one."""
+    sets = [name for name in SETS if named or name not in SHARES]
+    probes = [probe for name in sets for probe in load_probes(name, languages, limit)]
+    pieces = held_out(PIECES if limit is None else min(limit, PIECES))
+    return Questions(tuple(probes), tuple(pieces), {name: version_of(name) for name in sets})
+
+
+def check(
+    model: str,
+    base: str | None,
+    questions: Questions,
+    names: Names | None,
+    *,
+    margin: float = 0.05,
+    progress: Progress,
+) -> Verdict:
+    """Ask both models, and judge.
+
+    Raises:
+        FormatError: one cannot be opened.
+        ConfigError: one has no chat template.
+    """
+    before = ask(base, questions, progress) if base is not None else None
+    after = ask(model, questions, progress)
+    return judge(questions.probes, after, before, names, margin=margin)
+
+
+def ask(model: str, questions: Questions, progress: Progress) -> Results:
+    """Everything that is asked of one model."""
+    source = open_source(model)
+    tokenizer = source.tokenizer()
+    loaded = load_model(source, device=choose_device("auto"))
+    kept = Kept(cache_folder(), model_key(loaded, tokenizer))
+    said = _answers(loaded, tokenizer, questions.probes, kept, _counter(model, progress))
+    found = _losses(loaded, tokenizer, questions.pieces, kept)
+    del loaded
+    trim_heap()
+    return Results(tuple(said), tuple(found))
+
+
+def _counter(model: str, progress: Progress) -> Callable[[int, int], None]:
+    name = f"asking {Path(model).name}"
+    return lambda done, total: progress(name, done, total)
+
+
+def _answers(
+    model: Any,
+    tokenizer: Any,
+    probes: Sequence[Probe],
+    kept: Kept,
+    progress: Callable[[int, int], None],
+) -> list[Said]:
+    """From the cache where they are there; the others batch by batch, kept as they come."""
+    missing = [probe for probe in probes if probe.digest not in kept]
+    done = len(probes) - len(missing)
+    progress(done, len(probes))
+    for batch in _batches(missing):
+        conversations = [probe.messages() for probe in batch]
+        said = answer_all(model, tokenizer, conversations, max_tokens=batch[0].max_tokens)
+        kept.put({p.digest: asdict(s) for p, s in zip(batch, said, strict=True)})
+        done += len(batch)
+        progress(done, len(probes))
+    return [Said(**kept[probe.digest]) for probe in probes]
+
+
+def _batches(probes: Sequence[Probe]) -> list[list[Probe]]:
+    """Probes with the same limit and of like length together."""
+    ordered = sorted(probes, key=lambda p: (p.max_tokens, sum(len(text) for _, text in p.turns)))
+    batches: list[list[Probe]] = []
+    for probe in ordered:
+        last = batches[-1] if batches else []
+        if not last or len(last) == BATCH or last[0].max_tokens != probe.max_tokens:
+            batches.append([])
+        batches[-1].append(probe)
+    return batches
+
+
+def _losses(model: Any, tokenizer: Any, pieces: Sequence[Piece], kept: Kept) -> list[float]:
+    missing = [piece for piece in pieces if piece.digest not in kept]
+    found = losses(model, tokenizer, missing)
+    kept.put({piece.digest: loss for piece, loss in zip(missing, found, strict=True)})
+    return [float(kept[piece.digest]) for piece in pieces]

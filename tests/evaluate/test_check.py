@@ -1,0 +1,80 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fourge.evaluate import check as module
+from fourge.evaluate.check import ask, check, choose
+from fourge.evaluate.score import Names
+from tests.conftest import byte_tokenizer, tiny_model
+
+Folder = Callable[..., Path]
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    return
+
+
+@pytest.fixture
+def model(tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("fourge.evaluate.perplexity._CHARACTERS", 60)
+    return str(tiny_folder("qwen3"))
+
+
+def test_questions_are_of_the_languages_and_about_a_name_only_if_there_is_one() -> None:
+    named = choose(["en"], named=True, limit=3)
+    assert {probe.set for probe in named.probes} == set(named.versions)
+    assert len(named.probes) == 15
+    assert len(named.pieces) == 3
+    unnamed = choose(["en"], named=False)
+    assert {probe.set for probe in unnamed.probes} == {"abilities", "degeneration"}
+    assert {probe.language for probe in unnamed.probes} == {"en"}
+    assert len(unnamed.pieces) == 48
+
+
+def test_answers_are_in_the_order_of_the_probes_and_batches_have_one_limit(model: str) -> None:
+    questions = choose(["en"], named=True, limit=2)
+    told: list[tuple[str, int, int]] = []
+    results = ask(model, questions, lambda *each: told.append(each))
+    assert len(results.said) == len(questions.probes) == 10
+    for probe, said in zip(questions.probes, results.said, strict=True):
+        assert said.tokens <= probe.max_tokens
+        assert said.stopped or said.tokens == probe.max_tokens
+    assert told[0][1:] == (0, 10)
+    assert told[-1][1:] == (10, 10)
+    assert all(len({probe.max_tokens for probe in batch}) == 1
+               for batch in module._batches(questions.probes))  # fmt: skip
+
+
+def test_a_second_check_asks_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = choose(["en"], named=True, limit=2)
+    first = ask(model, questions, quiet)
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("asked again")
+
+    monkeypatch.setattr(module, "answer_all", refuse)
+    assert ask(model, questions, quiet) == first
+    with pytest.raises(AssertionError):
+        ask(model, choose(["de"], named=True, limit=2), quiet)
+
+
+def test_other_weights_are_asked_for_themselves(model: str, tmp_path: Path) -> None:
+    questions = choose(["en"], named=False, limit=2)
+    other = tiny_model("qwen3")
+    other.model.norm.weight.data.neg_()
+    other.save_pretrained(tmp_path / "other")
+    byte_tokenizer().save_pretrained(tmp_path / "other")
+    one = ask(model, questions, quiet)
+    two = ask(str(tmp_path / "other"), questions, quiet)
+    assert one.losses != two.losses
+
+
+def test_a_model_is_not_worse_than_itself_as_far_as_can_be_told(model: str) -> None:
+    questions = choose(["en"], named=True, limit=4)
+    verdict = check(model, model, questions, Names("F# 之神"), progress=quiet)
+    decisions = {gate.name: gate.decision for gate in verdict.gates}
+    assert decisions["identity"] == "fail"
+    assert decisions["leak"] == decisions["abilities"] == decisions["text"] == "undecided"
+    assert not verdict.passed
