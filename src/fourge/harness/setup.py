@@ -5,7 +5,6 @@ its tokenizer, every line of data. Then weights are loaded, the base model is as
 be held (``train.teacher``), and the model is put into its training form.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
@@ -14,14 +13,15 @@ from typing import Any
 
 import torch
 
+from fourge.checkpoint.store import CHECKPOINTS
 from fourge.config.run import Run
 from fourge.core.errors import ConfigError
 from fourge.core.process import trim_heap
 from fourge.data.batch import Batch
 from fourge.data.dataset import Dataset, open_dataset
-from fourge.formats.stored import bytes_of
 from fourge.model.build import empty_model, load_model, untied
 from fourge.model.calibration import calibrate_
+from fourge.model.digest import digest_of_weights
 from fourge.model.mixed import compute_in_
 from fourge.model.source import Source, open_source
 from fourge.model.swap import choose_device, compute_dtype
@@ -33,7 +33,6 @@ from fourge.train.prepare import freeze_but_last_, prepare_, require_trainable, 
 from fourge.train.teacher import TeacherCache, ask_base, cache_name, require_top_k
 
 Progress = Callable[[str, int, int], None]  # what, done, of how many
-CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +142,6 @@ def make_ready(checked: Checked, progress: Progress) -> Ready:
 def schedule_of(run: Run, steps: int) -> Schedule:
     warmup = warmup_steps(run.optim.warmup, steps)
     return Schedule(run.optim.schedule, steps, warmup, run.optim.final_lr)
-
-
-def digest_of_weights(model: Any) -> str:
-    """One digest of every parameter, by name: the base that a run starts from."""
-    whole = hashlib.blake2b(digest_size=16)
-    for name, param in model.named_parameters():
-        own = hashlib.blake2b(bytes_of(param.detach().cpu()), digest_size=16)
-        whole.update(name.encode() + own.digest())
-    return whole.hexdigest()
 
 
 def _plan(checked: Checked, teacher: TeacherCache | None) -> Plan:
