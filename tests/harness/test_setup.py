@@ -8,8 +8,6 @@ import torch
 from fourge.core.errors import ConfigError, DataError, FormatError
 from fourge.harness import setup
 from fourge.harness.setup import Ready, check, make_ready
-from fourge.model.build import load_model
-from fourge.model.source import open_source
 from fourge.model.swap import nvfp4_layers
 from fourge.train.teacher import TeacherCache
 from tests.harness.samples import held, quiet, run_of

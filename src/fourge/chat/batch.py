@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fourge.chat.conversation import Script, ids_of, user_message
+from fourge.chat.conversation import Script, ids_of
 from fourge.chat.finite import require_finite
 from fourge.chat.session import context_of
+from fourge.chat.stream import HALF
 from fourge.core.errors import DataError
 from fourge.data.records import Message
 
@@ -47,16 +48,15 @@ def reply_to_all(
         FormatError: the model's logits are not finite.
     """
     first = [Message("system", system)] if system else []
-    asked = [[*first, user_message(script.renderer, prompt)] for prompt in prompts]
+    asked = [[*first, script.question(prompt)] for prompt in prompts]
     rows = [ids_of(script.prompt(messages)) for messages in asked]
     _require_room(rows, context_of(model.config, None), max_tokens)
     replies: dict[int, Reply] = {}
     for numbers in _batches(rows, batch):
         said = _generate(model, [rows[n] for n in numbers], script, max_tokens)
         for number, (ids, stopped) in zip(numbers, said, strict=True):
-            text = script.said_after(rows[number], ids)
-            content = script.content(asked[number], text)
-            replies[number] = Reply(content, tuple(ids), stopped)
+            text = script.said_after(rows[number], ids).rstrip(HALF)
+            replies[number] = Reply(script.content(asked[number], text), tuple(ids), stopped)
     return [replies[number] for number in range(len(rows))]
 
 

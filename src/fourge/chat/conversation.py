@@ -1,10 +1,10 @@
-"""A conversation as tokens: what the template writes, with what the model said left as it said it.
+r"""A conversation as tokens: what the template writes, with what the model said left as it said it.
 
 The text is always what the chat template gives for the whole conversation. Its tokens are made of
 spans, in turn fed (tokenised by us) and said (chosen by the model):
 
-    <|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n | Hel lo | <|im_end|>\\n ...
-    fed                                                       said     fed
+    <|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n | Hel lo | <|im_end|>\n ...
+    fed                                                     | said   | fed
 
 A model may say "Hello" in other tokens than the tokenizer would choose. Its own are kept for as
 long as the template still writes their text in that place; then the cache needs nothing but the
@@ -15,12 +15,12 @@ merges with anything: cutting there changes no token.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from fourge.chat.stream import CONTEXT, text_after
+from fourge.chat.stream import CONTEXT, HALF, text_after
 from fourge.core.errors import DataError
 from fourge.data.records import Message
 from fourge.data.render import Renderer
@@ -42,8 +42,24 @@ def ids_of(spans: Sequence[Span]) -> list[int]:
 class Script:
     """A tokenizer and its template: messages into spans, a reply's text into a message."""
 
-    def __init__(self, tokenizer: Any, renderer: Renderer) -> None:
-        self.tokenizer, self.renderer = tokenizer, renderer
+    def __init__(self, tokenizer: Any, template_arguments: Mapping[str, Any] | None = None) -> None:
+        """Raise DataError for a template that is missing or broken."""
+        self.tokenizer, self.renderer = tokenizer, Renderer(tokenizer, template_arguments)
+        _, tail = self.renderer.around_answer([Message("user", "?")])
+        stop = self.renderer.stop_in(tail)
+        self._stop = stop and tokenizer.convert_tokens_to_ids(stop.group())
+
+    def question(self, text: str) -> Message:
+        """What a user says.
+
+        Raises:
+            DataError: nothing, or the text of a special token.
+        """
+        if not text.strip():
+            raise DataError("The prompt is empty.", fix="say something")
+        message = Message("user", text)
+        self.renderer.refuse_special_text([message])
+        return message
 
     def prompt(self, messages: Sequence[Message], known: Sequence[Span] = ()) -> list[Span]:
         """The conversation up to where the model speaks."""
@@ -68,18 +84,10 @@ class Script:
         return text_after(self.tokenizer, prompt[-CONTEXT:], ids)
 
     def stop_ids(self, config: Any) -> frozenset[int]:
-        """Every token that ends an answer: the template's, the tokenizer's, the config's.
-
-        Raises:
-            DataError: the template is broken.
-        """
-        found = {self.tokenizer.eos_token_id}
+        """Every token that ends an answer: the template's, the tokenizer's, the config's."""
         listed = getattr(config, "eos_token_id", None)
-        found.update(listed if isinstance(listed, list) else [listed])
-        _, tail = self.renderer.around_answer([Message("user", "?")])
-        if stop := self.renderer.stop_in(tail):
-            found.add(self.tokenizer.convert_tokens_to_ids(stop.group()))
-        return frozenset(found - {None})
+        found = {*(listed if isinstance(listed, list) else [listed])}
+        return frozenset(found | {self._stop, self.tokenizer.eos_token_id}) - {None}
 
     def _spans(self, text: str, known: Sequence[Span]) -> list[Span]:
         """Spans that make up the text and keep what can be kept of the known ones."""
@@ -110,22 +118,9 @@ def agreed(text: Callable[[int], str], most: int, rest: str) -> int:
     """How many tokens, of which ``text(n)`` is that of the first n, ``rest`` begins with."""
 
     def differs(count: int) -> bool:  # a half character at the end is not a difference yet
-        return not rest.startswith(text(count).rstrip("\N{REPLACEMENT CHARACTER}"))
+        return not rest.startswith(text(count).rstrip(HALF))
 
     count = bisect_left(range(1, most + 1), True, key=differs)
     while count and not rest.startswith(text(count)):
         count -= 1
     return count
-
-
-def user_message(renderer: Renderer, text: str) -> Message:
-    """What a user says.
-
-    Raises:
-        DataError: nothing, or the text of a special token.
-    """
-    if not text.strip():
-        raise DataError("The prompt is empty.", fix="say something")
-    message = Message("user", text)
-    renderer.refuse_special_text([message])
-    return message

@@ -112,5 +112,9 @@ def layer_tensors(layer: Any) -> dict[str, Tensor]:
     """The tensors of one layer of a cache, by name; none before anything was fed."""
     if not layer.is_initialized:
         return {}
-    names = ("keys", "values", *(("key_scale", "value_scale") if isinstance(layer, Fp8Layer) else ()))
+    names = (
+        "keys",
+        "values",
+        *(("key_scale", "value_scale") if isinstance(layer, Fp8Layer) else ()),
+    )
     return {name: getattr(layer, name) for name in names}

@@ -4,6 +4,9 @@ The original of many a model that answers ``!!!!`` is a NaN among the logits, wh
 token 0. The forward pass is then run once more with an eye on every module; modules end in the
 order in which they compute, inner ones before the outer, so the first one whose output is not
 finite is where it began.
+
+Not every such number reaches the logits: torch's attention on a CPU gives zeros where all scores
+are NaN, so a spoiled key goes unseen. ``first_nonfinite`` sees it.
 """
 
 from collections.abc import Sequence

@@ -36,7 +36,6 @@ class Loaded:
     """A model that can be talked to."""
 
     model: Any
-    tokenizer: Any
     path: Path
     dtype: torch.dtype
 
@@ -69,7 +68,7 @@ def load(
         source = _quantized(source, layers, kind)
         model = load_model(source, codes_only=chosen == "packed", **arguments)
     trim_heap()
-    return Loaded(model, opened.source.tokenizer(), chosen, kind)
+    return Loaded(model, chosen, kind)
 
 
 def choose_path(opened: Opened, asked: str) -> Path:

@@ -44,7 +44,7 @@ class Sampling:
 
 
 def processors(sampling: Sampling) -> Any:
-    """transformers' list of what happens to the logits before one is chosen."""
+    """What happens, in transformers' own list, to the logits before one is chosen."""
     from transformers import (
         LogitsProcessorList,
         MinPLogitsWarper,

@@ -10,18 +10,17 @@ nothing was said yet the question is withdrawn too.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fourge.chat.conversation import Script, Span, ids_of, user_message
+from fourge.chat.conversation import Script, Span, ids_of
 from fourge.chat.feed import PIECE, CacheKind, Feed, common_prefix
 from fourge.chat.sampling import Chooser, Sampling
 from fourge.chat.stream import Stream
 from fourge.chat.window import remembered
 from fourge.core.errors import ConfigError, DataError
 from fourge.data.records import Message
-from fourge.data.render import Renderer
 
 Ended = Literal["stop", "stop string", "max tokens", "time", "interrupted", "context"]
 
@@ -65,7 +64,7 @@ class Answer:
     context: int  # tokens in the cache, with what ends the answer
     fed: int  # tokens of the prompt that were computed
     reused: int  # that were in the cache
-    refed: int  # that were in the cache, and had to be fed again: the template wrote them anew
+    dropped: int  # that were in the cache, and are no longer so in the text
     forgotten: int  # messages dropped to stay inside the window
     prefill_s: float
     decode_s: float
@@ -77,17 +76,14 @@ class Session:
     def __init__(
         self,
         model: Any,
-        tokenizer: Any,
+        script: Script,
         *,
-        template_arguments: Mapping[str, Any] | None = None,
         cache: CacheKind = "plain",
         piece: int = PIECE,
         window: int | None = None,
         keep_cache: bool = True,
     ) -> None:
-        """Raise DataError for a tokenizer without a usable chat template."""
-        self.script = Script(tokenizer, Renderer(tokenizer, template_arguments))
-        self.stop_ids = self.script.stop_ids(model.config)
+        self.script, self.stop_ids = script, script.stop_ids(model.config)
         self.feed = Feed(model, cache=cache, piece=piece)
         self.context = context_of(model.config, window)
         self.window, self.keep_cache = window, keep_cache
@@ -97,7 +93,7 @@ class Session:
         self.last: Answer | None = None
 
     def begin(self, messages: Sequence[Message] = ()) -> None:
-        """Start from these messages; a common beginning stays in the cache.
+        """Start from these messages, with an empty cache.
 
         Raises:
             DataError: the template does not take them.
@@ -105,7 +101,8 @@ class Session:
         if messages:
             probe = [] if messages[-1].role == "user" else [Message("user", "?")]
             self.script.prompt([*messages, *probe])
-        self.messages = list(messages)
+        self.messages, self.spans, self.last = list(messages), [], None
+        self.feed.reset()
 
     def say(
         self, text: str, sampling: Sampling | None = None, limits: Limits | None = None
@@ -142,7 +139,7 @@ class _Turn:
         self.session, self.limits = session, limits
         self.start = time.monotonic()
         self.number = session.turns + 1
-        question = user_message(session.script.renderer, text)
+        question = session.script.question(text)
         everything = [*session.messages, question]
         self.messages = self._remembered(everything)
         self.forgotten = len(everything) - len(self.messages)
@@ -153,7 +150,7 @@ class _Turn:
             session.feed.reset()
         held = session.feed.ids
         self.reused = min(common_prefix(held, self.ids), len(self.ids) - 1)
-        self.refed = len(held) - self.reused
+        self.dropped = len(held) - self.reused
         self.stream = Stream(session.script.tokenizer, self.ids, limits.stops)
         self.chooser = Chooser(sampling, self.number, session.feed.model.device)
         self.ended: Ended = "stop"
@@ -228,7 +225,7 @@ class _Turn:
             session.spans, session.turns = self.spans, self.number
         session.last = Answer(
             self.number, self.messages[-1].content, reply, tuple(said.ids), self.ended, kept,
-            len(session.feed.ids), len(self.ids) - self.reused, self.reused, self.refed,
+            len(session.feed.ids), len(self.ids) - self.reused, self.reused, self.dropped,
             self.forgotten, self.prefilled - self.start, time.monotonic() - self.prefilled,
         )  # fmt: skip
         return kept

@@ -85,7 +85,7 @@ def load_session(session: Session, path: Path) -> None:
     for index, (layer, length) in enumerate(
         zip(session.feed.cache.layers, state["lengths"], strict=True)
     ):
-        _fill(layer, tensors, index, length, session.feed.model.device)
+        _fill(layer, tensors, index, length, session.feed.model)
     session.feed.ids = state["ids"]
     session.messages, session.turns, session.last = messages, state["turns"], None
     session.spans = [Span(s["text"], tuple(s["ids"]), s["said"]) for s in state["spans"]]
@@ -120,13 +120,15 @@ def _cache_tensors(session: Session) -> dict[str, Tensor]:
 
 
 def _fill(
-    layer: Any, tensors: dict[str, Tensor], index: int, length: int | None, device: torch.device
+    layer: Any, tensors: dict[str, Tensor], index: int, length: int | None, model: Any
 ) -> None:
     prefix = f"layer.{index}."
-    own = {n.removeprefix(prefix): t.to(device) for n, t in tensors.items() if n.startswith(prefix)}
+    own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
     if not own:
         return
-    layer.lazy_initialization(own["keys"], own["values"])
+    own = {name: tensor.to(model.device) for name, tensor in own.items()}
+    # The layer learns the dtype of what it will be given, whatever it keeps it in.
+    layer.lazy_initialization(own["keys"].to(model.dtype), own["values"].to(model.dtype))
     for name, value in own.items():
         setattr(layer, name, value)
     if length is not None:

@@ -8,7 +8,7 @@ it is decoded after the tokens before it, and their text is taken off.
 from collections.abc import Sequence
 from typing import Any
 
-_HALF = "\N{REPLACEMENT CHARACTER}"
+HALF = "\N{REPLACEMENT CHARACTER}"  # what a part of a character decodes to
 CONTEXT = 4  # tokens before the first that are decoded with it
 
 
@@ -16,8 +16,10 @@ class Stream:
     """The text of one reply."""
 
     def __init__(self, tokenizer: Any, before: Sequence[int], stops: Sequence[str] = ()) -> None:
-        self._tokenizer, self._before = tokenizer, list(before)[-CONTEXT:]
+        self._tokenizer, self._context = tokenizer, list(before)[-CONTEXT:]
         self._stops = tuple(stops)
+        self._whole = ""  # text that ends with a whole character
+        self._pending: list[int] = []  # tokens after it
         self._shown = 0
         self.ids: list[int] = []
         self.text = ""
@@ -26,28 +28,27 @@ class Stream:
     def push(self, token: int) -> str:
         """Add a token; the text that is now sure."""
         self.ids.append(token)
-        self.text = text_after(self._tokenizer, self._before, self.ids)
+        self._pending.append(token)
+        self.text = self._whole + text_after(self._tokenizer, self._context, self._pending)
+        if not self.text.endswith(HALF):  # so that each token is decoded once, not with all after
+            self._whole, self._context = self.text, [*self._context, *self._pending][-CONTEXT:]
+            self._pending = []
         found = [at for stop in self._stops if (at := self.text.find(stop)) >= 0]
         if found:
             self.text, self.stopped = self.text[: min(found)], True
             return self._upto(len(self.text))
-        return self._upto(len(self.text) - self._held())
+        return self._upto(self._sure())
 
     def finish(self) -> str:
         """What was held back, now that nothing follows; half a character is dropped."""
-        self.text = self.text.rstrip(_HALF)
+        self.text = self.text.rstrip(HALF)
         return self._upto(len(self.text))
 
-    def _held(self) -> int:
-        """Characters at the end that may yet become part of a stop string, or of a character."""
-        half = len(self.text) - len(self.text.rstrip(_HALF))
-        begun = [
-            n
-            for stop in self._stops
-            for n in range(1, len(stop))
-            if self.text.endswith(stop[:n])
-        ]
-        return max([half, *begun])
+    def _sure(self) -> int:
+        """Where the text ends without half a character and what may begin a stop string."""
+        text = self.text.rstrip(HALF)
+        begun = [n for s in self._stops for n in range(1, len(s)) if text.endswith(s[:n])]
+        return len(text) - max(begun, default=0)
 
     def _upto(self, end: int) -> str:
         new = self.text[self._shown : end]
