@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import click
 import yaml  # type: ignore[import-untyped]
@@ -126,8 +127,7 @@ class Options:
             return None
         if self.log:
             return self.log
-        name = time.strftime(f"%Y%m%d-%H%M%S-{os.getpid()}")
-        return state_folder() / "chats" / name
+        return state_folder() / "chats" / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid4().hex[:6]}"
 
 
 def state_folder() -> Path:
