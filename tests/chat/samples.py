@@ -68,7 +68,9 @@ def model_for(tokenizer: Any, family: str = "qwen3", **config: Any) -> Any:
     return model.eval()
 
 
-def session_of(name: str = "smollm2", *, config: dict[str, Any] | None = None, **kwargs: Any) -> Session:
+def session_of(
+    name: str = "smollm2", *, config: dict[str, Any] | None = None, **kwargs: Any
+) -> Session:
     tokenizer = TOKENIZERS[name]()
     model = model_for(tokenizer, FAMILIES[name], **(config or {}))
     return Session(model, Script(tokenizer), **kwargs)

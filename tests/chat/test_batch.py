@@ -3,9 +3,9 @@ import torch
 
 from fourge.chat.batch import reply_to_all
 from fourge.chat.conversation import Script
+from fourge.chat.load import load
 from fourge.chat.session import Limits, Session
 from fourge.checkpoint.source import open_any
-from fourge.chat.load import load
 from fourge.core.errors import DataError, FormatError
 from fourge.data.records import Message
 from fourge.model.embedded import EMBEDDED

@@ -34,8 +34,8 @@ def test_the_spans_are_the_templates_text_and_keep_the_tokens_that_were_said(nam
     spans = script.prompt(after, closed)
     assert spans[:2] == closed[:2]
     assert ids_of(spans)[: len(ids_of(closed))] == ids_of(closed)
-    for some, shown in ((closed, script.renderer.text(messages)),
-                        (spans, script.renderer.text(after, add_generation_prompt=True))):  # fmt: skip
+    asked = script.renderer.text(after, add_generation_prompt=True)
+    for some, shown in ((closed, script.renderer.text(messages)), (spans, asked)):
         assert "".join(span.text for span in some) == shown
         assert script.tokenizer.decode(ids_of(some)) == shown
 
@@ -115,7 +115,8 @@ def test_a_question_that_cannot_be_asked_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("template", "problem"),
-    [(None, "no chat template"), ("{% if %}", "refuses"), ("{{ raise_exception('no') }}", "refuses"),
+    [(None, "no chat template"), ("{% if %}", "refuses"),
+     ("{{ raise_exception('no') }}", "refuses"),
      ("{% for m in messages %}{{ m['role'] }}{% endfor %}", "as it stands")],
 )  # fmt: skip
 def test_a_template_that_is_missing_or_broken_is_refused_at_once(

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from fourge.chat.feed import Feed, can_cut, common_prefix
 from fourge.core.errors import FormatError
@@ -11,7 +12,7 @@ from fourge.model.swap import quantize_
 from tests.chat.samples import model_for, whole
 from tests.conftest import byte_tokenizer
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "qwen3": {},
     "llama": {},
     "gemma3_text": {"sliding_window": 12, "layer_types": ["sliding_attention", "full_attention"]},
@@ -38,7 +39,8 @@ def test_however_a_text_is_cut_every_logit_is_that_of_one_full_pass(
     kind: str, text: list[int], sizes: list[int]
 ) -> None:
     model = model_of(kind)
-    feed, parts = Feed(model), []
+    feed = Feed(model)
+    parts: list[Tensor] = []
     while len(feed.ids) < len(text):
         start = len(feed.ids)
         size = sizes[len(parts) % len(sizes)]
@@ -50,7 +52,9 @@ def test_however_a_text_is_cut_every_logit_is_that_of_one_full_pass(
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25)
-@given(held=st.lists(texts, min_size=1, max_size=4), piece=st.sampled_from([1, 3, 512]), data=st.data())
+@given(
+    held=st.lists(texts, min_size=1, max_size=4), piece=st.sampled_from([1, 3, 512]), data=st.data()
+)
 def test_a_cache_made_to_hold_one_text_after_another_gives_the_last_ones_logits(
     kind: str, held: list[list[int]], piece: int, data: st.DataObject
 ) -> None:
@@ -67,9 +71,15 @@ def test_a_cache_made_to_hold_one_text_after_another_gives_the_last_ones_logits(
 
 
 def test_only_what_is_new_is_fed(monkeypatch: pytest.MonkeyPatch) -> None:
-    feed, fed = Feed(model_of("qwen3")), []
+    feed = Feed(model_of("qwen3"))
     plain = feed.feed
-    monkeypatch.setattr(feed, "feed", lambda ids: fed.append(list(ids)) or plain(ids))
+    fed: list[list[int]] = []
+
+    def watch(ids: list[int]) -> Tensor:
+        fed.append(list(ids))
+        return plain(ids)
+
+    monkeypatch.setattr(feed, "feed", watch)
     feed.hold([1, 2, 3])
     feed.hold([1, 2, 3, 4, 5])
     feed.hold([1, 2, 9])
@@ -110,9 +120,10 @@ def test_a_pass_that_breaks_leaves_no_layer_ahead_of_the_others(
     def interrupted(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(model.model.layers[1], "forward", interrupted)
+    monkeypatch.setattr(model.model.layers[1], "forward", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         feed.feed([4])
+    monkeypatch.undo()
     assert feed.ids == []
     logits = feed.hold([1, 2, 3, 4])
     assert logits is not None
@@ -135,7 +146,9 @@ def test_logits_that_are_not_finite_are_an_error_and_leave_an_empty_cache() -> N
 def test_the_common_prefix_is_common_and_cannot_be_longer(one: list[int], other: list[int]) -> None:
     length = common_prefix(one, other)
     assert one[:length] == other[:length]
-    assert one[length : length + 1] != other[length : length + 1] or length == len(one) == len(other)
+    assert one[length : length + 1] != other[length : length + 1] or length == len(one) == len(
+        other
+    )
 
 
 def test_the_cache_says_what_it_takes() -> None:

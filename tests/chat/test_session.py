@@ -147,7 +147,7 @@ def test_whoever_leaves_in_the_middle_leaves_a_session_that_goes_on(
 ) -> None:
     session = session_of()
     says(monkeypatch, bytes_of(session, "abcdef", stop=False), bytes_of(session, "xyz"))
-    talk = session.say("q")
+    talk: Any = session.say("q")
     assert [next(talk).text for _ in range(2)] == ["a", "b"]
     with pytest.raises(error):
         talk.throw(error)
@@ -227,7 +227,7 @@ def test_beginning_anew_is_as_if_nothing_had_been_said() -> None:
     limits = Limits(max_tokens=4)
     assert session.ask("x", limits=limits).ids == fresh.ask("x", limits=limits).ids
     assert session.last is not None
-    assert (session.last.dropped, session.last.reused) == (0, 0)  # type: ignore[unreachable]
+    assert (session.last.dropped, session.last.reused) == (0, 0)
 
 
 def test_messages_that_the_template_refuses_are_refused_and_nothing_changes() -> None:

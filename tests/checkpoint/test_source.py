@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ Folder = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
-def _plain_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_can_compile", lambda device: False)
-    yield
 
 
 def logits(model: Any) -> Tensor:

@@ -194,15 +194,10 @@ def test_a_log_is_kept_unless_told_otherwise(model: str, tmp_path: Path) -> None
     ("args", "error"),
     [
         (["--prompt", " "], ConfigError),
-        (["--prompt", "x", "--script", "y"], ConfigError),
-        (["--log", "x", "--no-log"], ConfigError),
-        (["--load", "x", "--system", "y"], ConfigError),
         (["--load", "nothing.safetensors"], FormatError),
         (["--load", "nothing.jsonl"], FormatError),
         (["--script", "nothing.yaml"], ConfigError),
         (["--replay", "nothing.jsonl"], FormatError),
-        (["--template", "x"], ConfigError),
-        (["--template", "x={"], ConfigError),
         (["--template", "tokenize=true"], ConfigError),
         (["--window", "5"], ConfigError),
         (["--top-p", "0"], ConfigError),
@@ -231,9 +226,7 @@ def test_a_model_without_a_template_is_refused_before_it_is_loaded(
 def test_arguments_reach_the_template(tmp_path: Path) -> None:
     tiny_model("qwen3", dtype=torch.bfloat16).save_pretrained(tmp_path / "m")
     tokenizer = byte_tokenizer()
-    tokenizer.chat_template = (
-        "{% if loud %}LOUD{% endif %}" + tokenizer.chat_template  # type: ignore[operator]
-    )
+    tokenizer.chat_template = "{% if loud %}LOUD{% endif %}" + tokenizer.chat_template
     tokenizer.save_pretrained(tmp_path / "m")
     fed = [
         answers(run(str(tmp_path / "m"), "--prompt", "x", "--json", *more))[0]["fed"]

@@ -62,7 +62,7 @@ def piped(refuse: Callable[[FourgeError], None]) -> Iterator[str]:
     def read(continued: bool) -> str:
         for number, line in lines:
             try:
-                return line.decode().rstrip("\r\n")
+                return str(line.decode().rstrip("\r\n"))
             except UnicodeDecodeError as error:
                 refuse(
                     DataError(
