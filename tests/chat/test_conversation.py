@@ -61,6 +61,21 @@ def test_tokens_are_kept_up_to_where_the_template_writes_something_else() -> Non
     assert spans[2].text == "<|eot_id|>"
 
 
+def test_what_ends_an_answer_and_what_follows_are_tokenised_together() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m['role'] == 'user' %}h{{ m['content'] }}<|im_end|>"
+        "{% else %}{{ m['content'] }}<|im_end|>t{% endif %}{% endfor %}"
+    )
+    script = Script(tokenizer)
+    messages = [*HELLO, Message("assistant", "yes")]
+    closed = script.closed(messages, [*script.prompt(HELLO), said_in_bytes(script, "yes")])
+    assert closed[-1].text == "<|im_end|>t"
+    spans = script.prompt([*messages, *HELLO], closed)
+    assert spans[2].text == "<|im_end|>thhello<|im_end|>"
+    assert spans[2].ids[:2] == tuple(script.renderer.encode("<|im_end|>th"))
+
+
 def test_another_beginning_keeps_nothing() -> None:
     script = SCRIPTS["smollm2"]
     known = [*script.prompt(HELLO), said_in_bytes(script, "hi")]

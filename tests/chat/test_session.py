@@ -1,19 +1,14 @@
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from fourge.chat.sampling import Sampling
-from fourge.chat.session import Limits, Piece, Session, context_of
+from fourge.chat.session import Limits, Session, context_of
 from fourge.core.errors import ConfigError, DataError, FormatError
 from fourge.data.records import Message
 from tests.chat.samples import TOKENIZERS, bytes_of, says, session_of, whole
-
-
-def shown(pieces: Iterator[Piece]) -> str:
-    return "".join(piece.text for piece in pieces)
 
 
 def require_whole(session: Session) -> None:
@@ -102,6 +97,16 @@ def test_a_stop_string_ends_the_reply_before_it(monkeypatch: pytest.MonkeyPatch)
     assert "".join(piece.text for piece in pieces) == "one t"
     assert len(session.last.ids) == len("one two t")
     require_whole(session)
+
+
+def test_what_might_have_begun_a_stop_string_is_shown_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = session_of()
+    says(monkeypatch, bytes_of(session, "buzz"))
+    pieces = list(session.say("q", limits=Limits(stops=("zzz",))))
+    assert [piece.text for piece in pieces] == ["b", "u", "", "", "zz"]
+    assert pieces[-1].token is None
 
 
 def test_time_ends_the_turn_and_not_the_session(monkeypatch: pytest.MonkeyPatch) -> None:

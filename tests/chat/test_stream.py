@@ -71,4 +71,4 @@ def test_a_space_that_a_decoder_drops_at_the_start_is_kept_after_other_tokens() 
     tokenizer = metaspace_tokenizer()
     assert tokenizer.decode([1]) == "a"
     assert text_after(tokenizer, [4], [1]) == " a"
-    assert streamed(Stream(tokenizer, [4]), [1, 2]) == [" a", "a", ""]
+    assert streamed(Stream(tokenizer, [4]), [1, 1, 2]) == [" a", " a", "a", ""]

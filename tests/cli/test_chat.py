@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 
 from fourge.cli.chat import chat
 from fourge.core.errors import CheckError, ConfigError, DataError, FormatError, OutputError
+from fourge.nvfp4 import compiled
 from tests.conftest import byte_tokenizer, tiny_model
+from tests.harness.samples import run_of, stopped_after
 
 Folder = Callable[..., Path]
 
@@ -159,6 +161,20 @@ def test_ways_of_computing_say_the_same(model: str) -> None:
     packed = [answer["ids"] for answer in answers(run(model, *prompts, "--path", "packed"))]
     train = [answer["ids"] for answer in answers(run(model, *prompts, "--path", "train"))]
     assert packed == train
+
+
+def test_a_run_in_the_middle_can_be_talked_to(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_can_compile", lambda device: False)
+    training = run_of(tmp_path, Path(model))
+    stopped_after(training, 2)
+    result = run(str(training.out), "--prompt", "hello", "--show-ids")
+    assert "step-000002: packed, float32 on cpu]" in result.stderr
+    named = run(
+        str(training.out / "checkpoints" / "step-000002"), "--prompt", "hello", "--show-ids"
+    )
+    assert named.stdout == result.stdout
 
 
 def test_a_window_says_when_it_forgets(model: str) -> None:

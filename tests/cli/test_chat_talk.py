@@ -1,3 +1,4 @@
+import errno
 import json
 import signal
 from collections.abc import Sequence
@@ -76,6 +77,25 @@ def test_a_second_ctrl_c_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(session.feed, "feed", twice)
     with pytest.raises(KeyboardInterrupt):
         talk_of(session, tmp_path).ask("q", leave_on_interrupt=False)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "gone"), BrokenPipeError()])
+def test_a_reply_that_nobody_can_be_shown_any_more_is_in_the_log(
+    error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_of()
+    talk = talk_of(session, tmp_path)
+    says(monkeypatch, bytes_of(session, "abcdef"))
+
+    def gone(text: str, **kwargs: Any) -> None:
+        if "b" in text:
+            raise error
+
+    monkeypatch.setattr("click.echo", gone)
+    with pytest.raises(BrokenPipeError):
+        talk.ask("q")
+    event = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+    assert (event["reply"], event["ended"]) == ("ab", "interrupted")
 
 
 def test_a_reply_cannot_steer_the_terminal(

@@ -10,7 +10,7 @@ nothing was said yet the question is withdrawn too.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -106,7 +106,7 @@ class Session:
 
     def say(
         self, text: str, sampling: Sampling | None = None, limits: Limits | None = None
-    ) -> Iterator[Piece]:
+    ) -> Generator[Piece]:
         """Ask, and yield the reply as it is said; then ``last`` tells of it.
 
         Raises:

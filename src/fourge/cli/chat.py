@@ -85,7 +85,7 @@ def _talk(model: str, options: Options, template: dict[str, Any]) -> "Talk":
         loaded.model, script, cache=options.cache, piece=options.piece, window=options.window,
         keep_cache=not options.no_cache,
     )  # fmt: skip
-    return Talk(session, options, sampling, limits, model, loaded)
+    return Talk(session, options, sampling, limits, str(opened.checkpoint or model), loaded)
 
 
 def _load(opened: "Opened", options: Options) -> "Loaded":

@@ -1,9 +1,10 @@
 """A session on a terminal or a pipe: replies as they come, notes on stderr, a log of it all."""
 
+import errno
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,12 @@ class Talk:
         self.sampling, self.limits = sampling, limits
         self._same = self._refused = 0
         self.log: ChatLog | None = None
+        kind = str(loaded.dtype).split(".")[-1]
+        self.tell(f"{model}: {loaded.path}, {kind} on {session.feed.model.device}")
         if (stem := options.log_stem()) is not None:
             self.log = ChatLog(
-                stem, model=model, path=loaded.path, dtype=str(loaded.dtype).split(".")[-1],
-                cache=options.cache, window=options.window, version=__version__,
+                stem, model=model, path=loaded.path, dtype=kind, cache=options.cache,
+                window=options.window, version=__version__,
             )  # fmt: skip
 
     def begin(self, system: str | None) -> None:
@@ -115,9 +118,10 @@ class Talk:
         with _halting() as halted:
             heard = replace(limits, halt=lambda: bool(halted))
             try:
-                for piece in self.session.say(prompt, sampling, heard):
-                    if not self.options.as_json:
-                        _stream(piece.text)
+                with closing(self.session.say(prompt, sampling, heard)) as pieces:
+                    for piece in pieces:
+                        if not self.options.as_json:
+                            _stream(piece.text)
             finally:  # a turn that a signal ended is in the log too
                 if self.session.last and self.log:
                     self.log.turn(self.session.last, sampling, limits)
@@ -166,8 +170,13 @@ class Talk:
 
 def _stream(text: str) -> None:
     """Text on stdout at once, without what could steer a terminal."""
-    click.echo("".join(c for c in text if c >= " " or c in "\n\t"), nl=False)
-    sys.stdout.flush()
+    try:
+        click.echo("".join(c for c in text if c >= " " or c in "\n\t"), nl=False)
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise BrokenPipeError from error  # a terminal that is gone is a reader that has left
 
 
 @contextmanager
