@@ -2,13 +2,9 @@ import pytest
 import torch
 
 from fourge.chat.batch import reply_to_all
-from fourge.chat.conversation import Script
-from fourge.chat.load import load
-from fourge.chat.session import Limits, Session
-from fourge.checkpoint.source import open_any
+from fourge.chat.session import Limits
 from fourge.core.errors import DataError, FormatError
 from fourge.data.records import Message
-from fourge.model.embedded import EMBEDDED
 from tests.chat.samples import session_of
 
 PROMPTS = [f"{'why ' * (n % 17)}number {n * n}?" for n in range(200)]
@@ -50,18 +46,3 @@ def test_logits_that_are_not_finite_are_an_error_here_too() -> None:
         session.feed.model.lm_head.weight[3] = float("nan")
     with pytest.raises(FormatError, match="not finite"):
         reply_to_all(session.feed.model, session.script, ["hello"])
-
-
-@pytest.mark.model
-@pytest.mark.slow
-def test_the_embedded_model_says_the_same_in_a_batch() -> None:
-    opened = open_any(EMBEDDED)
-    script = Script(opened.source.tokenizer())
-    model = load(opened).model
-    prompts = ["Hi", "What is the capital of France?", "Name three colours, please, in one line."]
-    replies = reply_to_all(model, script, prompts, max_tokens=10)
-    session = Session(model, script)
-    for prompt, reply in zip(prompts, replies, strict=True):
-        session.begin()
-        assert session.ask(prompt, limits=Limits(max_tokens=10)).ids == reply.ids
-    assert "Paris" in replies[1].text

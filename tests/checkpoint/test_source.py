@@ -1,9 +1,11 @@
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fourge import api
@@ -67,6 +69,18 @@ def test_a_run_that_began_with_an_export_keeps_the_codes_it_did_not_train(
     trained = logits(trained_model(run))
     for path in ("train", "packed"):
         assert torch.equal(logits(load(open_any(run.out), path=path).model), trained), path
+
+
+def test_a_tied_head_that_the_base_wrote_twice_follows_the_embedding(
+    tiny_folder: Folder, tmp_path: Path
+) -> None:
+    base = shutil.copytree(tiny_folder("qwen3", tied=True), tmp_path / "base")
+    tensors = load_file(base / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, base / "model.safetensors", metadata={"format": "pt"})
+    run = run_of(tmp_path / "run", base)
+    stopped_after(run, 2)
+    assert torch.equal(logits(load(open_any(run.out)).model), logits(trained_model(run)))
 
 
 def test_a_single_checkpoint_can_be_named_and_brings_its_template_arguments(
