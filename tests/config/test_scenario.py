@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ def test_a_scenario_is_read_with_its_limits_and_expectations(tmp_path: Path) -> 
     assert (one.max_tokens, one.seconds, one.expect.contains) == (5, 10.0, ("a",))
     assert (two.reset, two.expect.lacks, two.expect.ended) == (True, ("c",), "max tokens")
     assert two.max_tokens is None
+
+
+def test_the_scenario_in_the_documents_is_one(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
+    (scenario,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(load_scenario(written(tmp_path, scenario)).turns) == 3
 
 
 @pytest.mark.parametrize(
