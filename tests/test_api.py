@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fourge import api
-from fourge.core.errors import CheckError, ConfigError, FormatError, OutputError
+from fourge.core.errors import CheckError, ConfigError, DataError, FormatError, OutputError
 from fourge.formats.stored import NVFP4
 from fourge.model.export import TARGETS
 from fourge.model.source import open_source
@@ -173,5 +173,5 @@ def test_asking_needs_a_chat_template(tiny_folder: Folder, tmp_path: Path) -> No
     assert isinstance(api.ask(tiny_folder("qwen3"), "hi", max_tokens=2), str)
     api.convert(tiny_folder("qwen3"), tmp_path / "out", "safetensors")
     (tmp_path / "out" / "chat_template.jinja").unlink()
-    with pytest.raises(ConfigError, match="no chat template"):
+    with pytest.raises(DataError, match="no chat template"):
         api.ask(tmp_path / "out", "hi")

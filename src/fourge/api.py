@@ -7,6 +7,10 @@ from typing import Any
 
 import torch
 
+from fourge.chat.conversation import Script
+from fourge.chat.load import load
+from fourge.chat.session import Limits, Session
+from fourge.checkpoint.source import open_any
 from fourge.core.errors import CheckError, ConfigError
 from fourge.formats.stored import Tensors
 from fourge.model.build import load_model
@@ -191,25 +195,9 @@ def ask(model: str | Path, question: str, *, max_tokens: int = 48) -> str:
     """The answer of a model to one question, greedily decoded.
 
     Raises:
-        ConfigError: the model has no chat template.
+        DataError: the model has no chat template.
     """
-    source = open_source(model)
-    tokenizer = source.tokenizer()
-    if not tokenizer.chat_template:
-        raise ConfigError(f"{model} has no chat template.", fix="use an instruction-tuned model")
-    loaded = load_model(source)
-    prompt = tokenizer.apply_chat_template(
-        [{"role": "user", "content": question}],
-        add_generation_prompt=True,
-        return_tensors="pt",
-        return_dict=True,
-    )
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    with torch.no_grad():
-        tokens = loaded.generate(
-            **prompt, max_new_tokens=max_tokens, do_sample=False, pad_token_id=pad
-        )
-    text: str = tokenizer.decode(
-        tokens[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True
-    )
-    return text.strip()
+    opened = open_any(model)
+    script = Script(opened.source.tokenizer(), opened.template_arguments)
+    session = Session(load(opened).model, script)
+    return session.ask(question, limits=Limits(max_tokens=max_tokens)).reply.strip()

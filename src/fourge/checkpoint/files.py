@@ -105,7 +105,7 @@ def open_state(path: Path) -> StoredState:
         FormatError: a file is missing or has another size or header than was written.
     """
     contents = _contents(path)
-    return StoredState(CheckedTensors(path, contents), contents.meta)
+    return StoredState(CheckedTensors(path, contents), contents.meta, contents.tensors)
 
 
 def looks_whole(path: Path) -> bool:

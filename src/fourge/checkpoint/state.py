@@ -52,18 +52,6 @@ class TrainState:
         return int(self.meta["step"])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredState:
-    """A state on disk: ``tensors`` are read, and checked, one by one as they are asked for."""
-
-    tensors: Mapping[str, Tensor]
-    meta: dict[str, Any]
-
-    @property
-    def step(self) -> int:
-        return int(self.meta["step"])
-
-
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
     """Where a tensor is, what it is, and the digest of its bytes."""
@@ -72,6 +60,19 @@ class TensorEntry:
     kind: str
     shape: tuple[int, ...]
     digest: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredState:
+    """A state on disk: ``tensors`` are read, and checked, one by one as they are asked for."""
+
+    tensors: Mapping[str, Tensor]
+    meta: dict[str, Any]
+    entries: Mapping[str, TensorEntry]  # what each tensor is, known without reading it
+
+    @property
+    def step(self) -> int:
+        return int(self.meta["step"])
 
 
 @dataclass(frozen=True, slots=True)

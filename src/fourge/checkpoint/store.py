@@ -17,6 +17,7 @@ from fourge.checkpoint.state import StoredState, TrainState
 from fourge.core.errors import FormatError
 from fourge.core.files import whole_folder, write_errors
 
+CHECKPOINTS = "checkpoints"  # the name of the folder, inside that of a run
 _NAME = re.compile(r"step-([0-9]{6,})")
 _LEFTOVER = re.compile(r"\.+(step-[0-9]{6,})\.([1-9][0-9]{0,8})\..*(partial|old)")
 

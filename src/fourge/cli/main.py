@@ -19,6 +19,7 @@ VERBS = {
     "demo": "The whole job on the embedded model.",
     "step": "One training step, and what each phase of it costs.",
     "train": "Train as a run file says.",
+    "chat": "Talk to a model.",
     "check": "Probe a model, and compare it with its base.",
     "data": "Make, mix and audit training data.",
     "convert": "Write a model in another format.",

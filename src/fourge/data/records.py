@@ -28,8 +28,8 @@ _READERS = {".tsv": tsv_rows, ".txt": tsv_rows, ".jsonl": jsonl_rows, ".json": j
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What one speaker says. Only a system's text may be empty."""
+class Message:
+    """What one speaker says; it may be nothing."""
 
     role: str  # one of ROLES
     content: str
@@ -37,12 +37,20 @@ class Turn:
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise DataError(f"the role is {self.role!r}; it must be one of {', '.join(ROLES)}")
-        if not self.content.strip() and self.role != "system":
-            raise DataError(f"the {self.role}'s text is empty")
         try:
             self.content.encode()
         except UnicodeEncodeError as error:
             raise DataError(f"the {self.role}'s text has half a surrogate pair") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Turn(Message):
+    """A message to learn from. Only a system's text may be empty."""
+
+    def __post_init__(self) -> None:
+        Message.__post_init__(self)
+        if not self.content.strip() and self.role != "system":
+            raise DataError(f"the {self.role}'s text is empty")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fourge.core.errors import ConfigError, DataError, first_line
-from fourge.data.records import Example, Turn
+from fourge.data.records import Example, Message
 
 _PROBE = "0fourge0"
 _OURS = ("add_generation_prompt", "continue_final_message", "conversation", "tokenize")
@@ -88,8 +88,8 @@ class Renderer:
             raise DataError(problem, why=error.why, fix=error.fix) from error
 
     def _render(self, example: Example) -> Rendered:
-        self._refuse_special_text(example.turns)
-        text = self._text(example.turns)
+        self.refuse_special_text(example.turns)
+        text = self.text(example.turns)
         spans: list[int] = []  # start, end, start, end, ...: positions in the text
         untaught = 0
         for count, turn in enumerate(example.turns, 1):
@@ -113,18 +113,13 @@ class Renderer:
             is_target[start:end] = [True] * (end - start)
         return Rendered(tuple(token), tuple(is_target), example.source, untaught)
 
-    def _said(self, turns: Sequence[Turn]) -> tuple[str, str]:
+    def _said(self, turns: Sequence[Message]) -> tuple[str, str]:
         """What inference feeds before the last turn, and the text up to the turn's stop token."""
-        known = self._text([*turns[:-1], Turn("assistant", _PROBE)])
-        _, found, tail = known.rpartition(_PROBE)
-        text = self._text(turns)
-        if not found or not text.endswith(tail):
-            raise DataError(
-                "the chat template does not write an answer as it stands",
-                why="where the answer ends in the text cannot be told",
-                fix="correct the chat template",
-            )
-        stop = self._special.search(tail)
+        _, tail = self.around_answer(turns[:-1])
+        text = self.text(turns)
+        if not text.endswith(tail):
+            raise _not_as_it_stands()
+        stop = self.stop_in(tail)
         if not stop:
             raise DataError(
                 "the chat template writes no stop token after the answer",
@@ -132,10 +127,31 @@ class Renderer:
                 fix="add the model's end-of-turn token to the template, and make sure that the "
                 "tokenizer counts it as special",
             )
-        prompt = self._text(turns[:-1], add_generation_prompt=True)
+        prompt = self.text(turns[:-1], add_generation_prompt=True)
         return prompt, text[: len(text) - len(tail) + stop.end()]
 
-    def _text(self, turns: Sequence[Turn], *, add_generation_prompt: bool = False) -> str:
+    def around_answer(self, turns: Sequence[Message]) -> tuple[str, str]:
+        """All that the template writes before and after an answer to these turns.
+
+        Raises:
+            DataError: it does not write the answer as it stands, or refuses the turns.
+        """
+        known = self.text([*turns, Message("assistant", _PROBE)])
+        head, found, tail = known.rpartition(_PROBE)
+        if not found:
+            raise _not_as_it_stands()
+        return head, tail
+
+    def stop_in(self, tail: str) -> re.Match[str] | None:
+        """The stop token: the first special one in what follows an answer."""
+        return self._special.search(tail)
+
+    def text(self, turns: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
+        """What the template writes for these turns.
+
+        Raises:
+            DataError: it refuses them.
+        """
         messages = [{"role": turn.role, "content": turn.content} for turn in turns]
         try:
             text = self._tokenizer.apply_chat_template(
@@ -152,7 +168,8 @@ class Renderer:
             ) from error
         return str(text)
 
-    def _refuse_special_text(self, turns: Sequence[Turn]) -> None:
+    def refuse_special_text(self, turns: Sequence[Message]) -> None:
+        """Raise for a text that holds the text of a special token."""
         for turn in turns:
             if found := self._special.search(turn.content):
                 raise DataError(
@@ -166,16 +183,17 @@ class Renderer:
         """Tokens of the text, and how many of them stand before each marked position."""
         done: list[int] = []
         places: list[int] = []
-        cut, rest = 0, self._encode(text)
+        cut, rest = 0, self.encode(text)
         for mark in marks:
-            head = self._encode(text[cut:mark])
+            head = self.encode(text[cut:mark])
             places.append(len(done) + len(head))
             if rest[: len(head)] != head:
                 done += head
-                cut, rest = mark, self._encode(text[mark:])
+                cut, rest = mark, self.encode(text[mark:])
         return done + rest, places
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text that the template wrote."""
         # The template has written every special token there is to be, bos among them.
         return list(self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
@@ -196,6 +214,14 @@ def truncate_left(rendered: Rendered, max_tokens: int) -> Rendered:
             fix="raise data.max_tokens",
         )
     return replace(rendered, token=rendered.token[-max_tokens:], is_target=is_target)
+
+
+def _not_as_it_stands() -> DataError:
+    return DataError(
+        "the chat template does not write an answer as it stands",
+        why="where the answer ends in the text cannot be told",
+        fix="correct the chat template",
+    )
 
 
 def _special_tokens(tokenizer: Any) -> re.Pattern[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fourge.checkpoint.store import CHECKPOINTS
 from fourge.config.run import Run
 from fourge.core.errors import ConfigError
 from fourge.core.process import trim_heap
@@ -32,7 +33,6 @@ from fourge.train.prepare import freeze_but_last_, prepare_, require_trainable, 
 from fourge.train.teacher import TeacherCache, ask_base, cache_name, require_top_k
 
 Progress = Callable[[str, int, int], None]  # what, done, of how many
-CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)

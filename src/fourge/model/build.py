@@ -31,11 +31,13 @@ def load_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     backend: str = "auto",
+    codes_only: bool = False,
     progress: Progress | None = None,
 ) -> Any:
     """The model of a source, in memory, ready to run.
 
-    Layers that the source holds in NVFP4 become NVFP4 layers that start with exactly its codes.
+    Layers that the source holds in NVFP4 become NVFP4 layers that start with exactly its codes;
+    with ``codes_only`` they have no dense weight at all, not even while loading.
     ``dtype`` defaults to bf16 on accelerators and float32 on the CPU.
 
     Raises:
@@ -52,11 +54,13 @@ def load_model(
             _place(model, name, _dense(name, stored), dtype, device)
             _tell(progress, name)
     for name, stored in matrices.items():
-        _place(model, name, torch.empty(stored.shape, dtype=dtype, device=device), dtype, device)
+        one = torch.empty((), dtype=dtype, device=device)
+        empty = one.expand(stored.shape) if codes_only else one.new_empty(stored.shape)
+        _place(model, name, empty, dtype, device)
     model.tie_weights()
     model.to(device)
     if matrices:
-        _load_matrices(model, tensors, backend, progress)
+        _load_matrices(model, tensors, backend, codes_only, progress)
     return model.eval()
 
 
@@ -197,7 +201,7 @@ def _place(
 
 
 def _load_matrices(
-    model: nn.Module, tensors: Tensors, backend: str, progress: Progress | None
+    model: nn.Module, tensors: Tensors, backend: str, codes_only: bool, progress: Progress | None
 ) -> None:
     scales = {n: s for n, s in tensors.items() if n.endswith(".input_scale")}
     quantized = {n.removesuffix(".weight") for n, s in tensors.items() if s.kind == NVFP4}
@@ -211,7 +215,10 @@ def _load_matrices(
     names = {id(layer): f"{name}.weight" for name, layer in layers.items()}
     for group in scale_groups_of(model):
         matrices = [tensors[names[id(m)]].matrix().to(m.weight.device) for m in group.members]
-        group.load_codes_(matrices)
+        if codes_only:
+            group.keep_codes_only_(matrices)
+        else:
+            group.load_codes_(matrices)
         for member in group.members:
             _tell(progress, names[id(member)])
 

@@ -16,7 +16,7 @@ Tensors stream through one at a time; what is written appears under its name onl
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from fourge.formats.layout import COMPRESSED_TENSORS, MODELOPT, Layout, announce
 from fourge.formats.stored import KINDS, NVFP4, Stored, Tensors
 from fourge.formats.torchsharp_dat import write_dat
 from fourge.model import quant_config
-from fourge.model.build import EMBEDDING, LM_HEAD, empty_model, matched, untied, untied_config
+from fourge.model.build import LM_HEAD, empty_model, matched, untied, untied_config
 from fourge.model.gguf_metadata import gguf_architecture, metadata_of
 from fourge.model.source import Source
 from fourge.model.swap import KEEP_BF16, is_kept
@@ -43,7 +43,7 @@ from fourge.model.tensors import (
     dense_tensors,
     linear_names,
     live_tensors,
-    quantized_tensors,
+    quantized_source,
     reporting,
     to_quantize,
     with_dense_in,
@@ -98,21 +98,16 @@ def outgoing_from_source(
     require_target(target)
     source = untied(source)
     model = empty_model(source.config, torch.bfloat16)
-    tensors, config = matched(model, source.tensors), source.config
+    source = replace(source, tensors=matched(model, source.tensors))
     if target not in DENSE_TARGETS:
         layers = to_quantize(model, keep)
-        _refuse_unkeepable(tensors, linear_names(model), keep)
-        if "lm_head" in layers and LM_HEAD not in tensors:
-            # A tied head that is to be quantised parts from the embedding, which is not.
-            tensors[LM_HEAD] = tensors[EMBEDDING]
-            config = untied_config(config)
-        single = target == "dat"
-        tensors = quantized_tensors(tensors, layers, recipe, single_level=single)
+        _refuse_unkeepable(source.tensors, linear_names(model), keep)
+        source = quantized_source(source, layers, recipe, single_level=target == "dat")
     return Outgoing(
-        config,
+        source.config,
         type(model).__name__,
-        _in_target_dtypes(tensors, target),
-        tuple(n for n in linear_names(model) if _kind(tensors, n) != NVFP4),
+        _in_target_dtypes(source.tensors, target),
+        tuple(n for n in linear_names(model) if _kind(source.tensors, n) != NVFP4),
         source.write_tokenizer,
         source.gguf_metadata,
         source.path.stem,

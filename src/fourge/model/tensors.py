@@ -6,6 +6,7 @@ their codes (4.5 bits a weight) wait for their turn.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 
 from fourge.core.errors import ConfigError, FormatError
 from fourge.formats.stored import KINDS, NVFP4, Stored, Tensors, derived, in_memory
-from fourge.model.build import LM_HEAD, require_finite, saved_buffers
+from fourge.model.build import EMBEDDING, LM_HEAD, require_finite, saved_buffers, untied_config
+from fourge.model.source import Source
 from fourge.model.swap import KEEP_BF16, is_kept, nvfp4_layers, scale_groups
 from fourge.nvfp4.linear import Nvfp4Linear
 from fourge.nvfp4.matrix import Nvfp4Matrix, amax_of, dequantize, quantize, require_blocks
@@ -43,6 +45,21 @@ def _live_layer(name: str, layer: Nvfp4Linear) -> dict[str, Stored]:
         return {f"{name}.weight": weight}
     scale = in_memory(layer.require_input_scale().float())
     return {f"{name}.weight": weight, f"{name}.input_scale": scale}
+
+
+def quantized_source(
+    source: Source, layers: Sequence[str], recipe: Recipe, *, single_level: bool = False
+) -> Source:
+    """The source with the weights of these linear layers in NVFP4, as ``quantized_tensors``.
+
+    A tied head that is one of them parts from the embedding, which is not quantised.
+    """
+    tensors, config = dict(source.tensors), source.config
+    if "lm_head" in layers and LM_HEAD not in tensors:
+        tensors[LM_HEAD] = tensors[EMBEDDING]
+        config = untied_config(config)
+    quantized = quantized_tensors(tensors, layers, recipe, single_level=single_level)
+    return replace(source, config=config, tensors=quantized)
 
 
 def quantized_tensors(

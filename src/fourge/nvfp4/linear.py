@@ -85,6 +85,14 @@ class ScaleGroup:
             member.weight = PackedWeight(matrix)
             member.drop_codes()
 
+    @torch.no_grad()
+    def keep_codes_only_(self, matrices: list[Nvfp4Matrix] | None = None) -> None:
+        """For serving: give up the dense weights and compute with these codes, or those of now."""
+        codes = matrices or [member.codes() for member in self.members]
+        for member, matrix in zip(self.members, codes, strict=True):
+            member.weight = PackedWeight(matrix, member.weight.dtype, requires_grad=False)
+            member.drop_codes()
+
     def still_loaded(self) -> bool:
         """Whether every weight is still what its loaded codes stand for, whatever touched it."""
         return all(member.still_loaded() for member in self.members)

@@ -1,0 +1,1 @@
+"""Talking to a model: a cache that lives over turns, sampling, sessions that can be kept."""

@@ -1,0 +1,98 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fourge import api
+from fourge.chat.load import choose_path, load
+from fourge.checkpoint.source import Opened, open_any
+from fourge.core.errors import ConfigError
+from fourge.model.digest import digest_of_weights
+from fourge.model.swap import nvfp4_layers
+from fourge.nvfp4.packed import PackedWeight
+from tests.chat.samples import whole
+
+Folder = Callable[..., Path]
+TOKENS = [1, 50, 99, 7, 200, 3]
+
+
+def logits(model: Any) -> torch.Tensor:
+    return whole(model, TOKENS)
+
+
+def dense_bytes(model: Any) -> int:
+    """Memory of weights, not counting parameters that are a shape and no values."""
+    return sum(p.untyped_storage().nbytes() for p in model.parameters())
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "gemma3_text"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_codes_made_from_masters_and_codes_alone_are_the_same_model(
+    family: str, dtype: str, tiny_folder: Folder
+) -> None:
+    opened = open_any(tiny_folder(family, tied=family != "llama", dtype=torch.float32))
+    train, packed = (load(opened, path=path, dtype=dtype) for path in ("train", "packed"))
+    assert (train.path, packed.path) == ("train", "packed")
+    assert torch.equal(logits(train.model), logits(packed.model))
+    assert digest_of_weights(train.model) == digest_of_weights(packed.model)
+    assert len(nvfp4_layers(packed.model)) == 14
+
+
+@pytest.mark.parametrize("target", ["compressed-tensors", "modelopt", "dat2", "gguf"])
+def test_an_export_is_the_model_that_was_quantised_on_loading(
+    target: str, tiny_folder: Folder, tmp_path: Path
+) -> None:
+    dense = tiny_folder("qwen3")
+    out = tmp_path / ("out.gguf" if target == "gguf" else "out")
+    api.convert(dense, out, target)
+    opened = open_any(out)
+    packed, train = load(opened), load(opened, path="train")
+    assert packed.path == "packed"
+    assert torch.equal(logits(packed.model), logits(train.model))
+    assert torch.equal(logits(packed.model), logits(load(open_any(dense), path="packed").model))
+    assert digest_of_weights(packed.model) == digest_of_weights(train.model)
+
+
+def test_no_dense_copy_of_a_packed_weight_is_in_memory(tiny_folder: Folder) -> None:
+    opened = open_any(tiny_folder("qwen3"))
+    dense, packed = load(opened).model, load(opened, path="packed").model
+    logits(packed)  # using them makes none either
+    layers = nvfp4_layers(packed)
+    assert all(isinstance(layer.weight, PackedWeight) for layer in layers.values())
+    quantized = sum(layer.weight.numel() for layer in layers.values())
+    assert dense_bytes(packed) == dense_bytes(dense) - 4 * quantized + 4 * len(layers)
+
+
+def test_w4a4_is_the_same_on_both_paths(tiny_folder: Folder, tmp_path: Path) -> None:
+    api.convert(tiny_folder("qwen3"), tmp_path / "out", "compressed-tensors", scheme="w4a4")
+    opened = open_any(tmp_path / "out")
+    train, packed = load(opened, path="train").model, load(opened).model
+    assert {layer.scheme for layer in nvfp4_layers(packed).values()} == {"w4a4"}
+    assert torch.equal(logits(train), logits(packed))
+
+
+def test_the_path_is_chosen_by_what_the_model_is(tiny_folder: Folder, tmp_path: Path) -> None:
+    dense = open_any(tiny_folder("qwen3"))
+    assert choose_path(dense, "auto") == "dense"
+    api.convert(tiny_folder("qwen3"), tmp_path / "out", "compressed-tensors")
+    packed = open_any(tmp_path / "out")
+    assert choose_path(packed, "auto") == "packed"
+    assert choose_path(packed, "train") == "train"
+    for opened in (packed, Opened(dense.source, scheme="w4a16")):
+        assert choose_path(opened, "auto") == "packed"
+        with pytest.raises(ConfigError, match="no dense path"):
+            choose_path(opened, "dense")
+
+
+def test_a_layer_that_an_export_keeps_dense_stays_dense(
+    tiny_folder: Folder, tmp_path: Path
+) -> None:
+    keep = ("embed_tokens", "lm_head", "norm", "down_proj")
+    api.convert(tiny_folder("qwen3"), tmp_path / "out", "compressed-tensors", keep=keep)
+    opened = open_any(tmp_path / "out")
+    for path in ("train", "packed"):
+        names = nvfp4_layers(load(opened, path=path).model)
+        assert len(names) == 12
+        assert not any("down_proj" in name for name in names)
