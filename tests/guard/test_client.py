@@ -50,7 +50,7 @@ def test_without_a_guard_all_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     beat = Beat()
     beat.beat()
-    assert (beat.warned(), beat.lost, beat.guarded, guarded()) == (False,) * 4
+    assert (beat.warned(), beat.lost, guarded()) == (False,) * 3
 
 
 @pytest.mark.parametrize("value", ["", "x", "5", "-1:5", "99999:1", "0:1:2", "0:1"])
@@ -59,7 +59,7 @@ def test_a_variable_that_names_no_line_of_ours_is_no_guard(
 ) -> None:
     monkeypatch.setenv(VARIABLE, value)
     assert not guarded()
-    assert not Beat().guarded
+    assert not Beat().lost
 
 
 def test_beats_and_warnings_go_over_one_line(guard_end: socket.socket) -> None:
@@ -71,14 +71,14 @@ def test_beats_and_warnings_go_over_one_line(guard_end: socket.socket) -> None:
     guard_end.send(b"w")
     assert beat.warned()
     assert not beat.warned()
-    assert beat.guarded
+    assert not beat.lost
 
 
 def test_a_full_line_neither_blocks_nor_raises(guard_end: socket.socket) -> None:
     beat = Beat()
     for _ in range(200_000):
         beat.beat()
-    assert beat.guarded
+    assert not beat.lost
 
 
 def test_a_dead_guard_is_noticed(guard_end: socket.socket) -> None:
@@ -87,7 +87,6 @@ def test_a_dead_guard_is_noticed(guard_end: socket.socket) -> None:
     beat.beat()
     assert not beat.warned()
     assert beat.lost
-    assert not beat.guarded
 
 
 def test_a_trainer_that_falls_silent_is_asked_and_one_that_never_spoke_is_not(

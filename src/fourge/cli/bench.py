@@ -3,7 +3,7 @@
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -145,7 +145,7 @@ def guard(runs: int, minutes: float, asked: int, as_json: bool) -> None:
                 left.append(each)
                 err.print(f"asked after step {each.after}: status {each.status}, same {each.same}")
     if as_json:
-        parts = {"fast": fast, "steady": steady, "asked": left}
+        parts: dict[str, list[Any]] = {"fast": fast, "steady": steady, "asked": left}
         echo_json({name: [asdict(each) for each in part] for name, part in parts.items()})
         return
     for line in (*measure.table(fast), *(job.row() for job in steady)):

@@ -46,7 +46,7 @@ class Beat:
 
     def __exit__(self, *error: object) -> None:
         if self._line is not None:
-            self._line.close()
+            os.close(self._line)
             self._line = None
 
 
