@@ -41,14 +41,6 @@ class Beat:
         self.lost = self.lost or not heard
         return bool(heard)
 
-    def __enter__(self) -> "Beat":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._line is not None:
-            os.close(self._line)
-            self._line = None
-
 
 def guarded() -> bool:
     """Whether this process was started by a guard."""

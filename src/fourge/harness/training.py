@@ -142,21 +142,20 @@ def _recorded(ready: Ready, log: EventLog, begin: Begin, stop: Stop) -> Iterator
 
 def _stepped(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
     stop.running = True
-    saver = Saver(ready, begin)
-    with Beat() as guard:
-        loop = steps(ready.model, ready.optimizer, ready.plan, first=begin.first,
-                     kl_weight=begin.kl_weight,
-                     should_stop=lambda: _between(guard, saver, stop, ready.model))  # fmt: skip
-        try:
-            for result in loop:
-                saver.finished(result)
+    saver, guard = Saver(ready, begin), Beat()
+    loop = steps(ready.model, ready.optimizer, ready.plan, first=begin.first,
+                 kl_weight=begin.kl_weight,
+                 should_stop=lambda: _between(guard, saver, stop, ready.model))  # fmt: skip
+    try:
+        for result in loop:
+            saver.finished(result)
+            yield from saver.happened()
+            yield result
+            if saver.is_due():
+                saver.save()
                 yield from saver.happened()
-                yield result
-                if saver.is_due():
-                    saver.save()
-                    yield from saver.happened()
-        except Stopped:
-            pass
+    except Stopped:
+        pass
     saver.save()
     yield from saver.happened()
     if saver.done < ready.checked.steps:
