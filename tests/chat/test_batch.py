@@ -13,7 +13,7 @@ PROMPTS = [f"{'why ' * (n % 17)}number {n * n}?" for n in range(200)]
 @pytest.mark.parametrize("name", ["qwen3", "gemma3", "mistral"])
 def test_hundreds_of_prompts_at_once_say_what_each_says_alone(name: str) -> None:
     session = session_of(name, config={"sliding_window": 20} if name != "qwen3" else {})
-    replies = reply_to_all(session.feed.model, session.script, PROMPTS, max_tokens=6, batch=32)
+    replies = reply_to_all(session.feed.model, session.template, PROMPTS, max_tokens=6, batch=32)
     assert len(replies) == len(PROMPTS)
     for prompt, reply in list(zip(PROMPTS, replies, strict=True))[:: 1 if name == "qwen3" else 7]:
         session.begin()
@@ -25,7 +25,7 @@ def test_hundreds_of_prompts_at_once_say_what_each_says_alone(name: str) -> None
 def test_the_system_text_is_heard() -> None:
     session = session_of("llama3")
     (reply,) = reply_to_all(
-        session.feed.model, session.script, ["hello"], system="Be kind.", max_tokens=8
+        session.feed.model, session.template, ["hello"], system="Be kind.", max_tokens=8
     )
     session.begin([Message("system", "Be kind.")])
     assert reply.ids == session.ask("hello", limits=Limits(max_tokens=8)).ids
@@ -34,10 +34,10 @@ def test_the_system_text_is_heard() -> None:
 def test_prompts_that_cannot_be_asked_are_refused_before_any_is() -> None:
     session = session_of()
     with pytest.raises(DataError, match="empty"):
-        reply_to_all(session.feed.model, session.script, ["hello", " "])
+        reply_to_all(session.feed.model, session.template, ["hello", " "])
     with pytest.raises(DataError, match="Prompt 2 has"):
-        reply_to_all(session.feed.model, session.script, ["hello", "x" * 200], max_tokens=100)
-    assert reply_to_all(session.feed.model, session.script, []) == []
+        reply_to_all(session.feed.model, session.template, ["hello", "x" * 200], max_tokens=100)
+    assert reply_to_all(session.feed.model, session.template, []) == []
 
 
 def test_logits_that_are_not_finite_are_an_error_here_too() -> None:
@@ -45,4 +45,4 @@ def test_logits_that_are_not_finite_are_an_error_here_too() -> None:
     with torch.no_grad():
         session.feed.model.lm_head.weight[3] = float("nan")
     with pytest.raises(FormatError, match="not finite"):
-        reply_to_all(session.feed.model, session.script, ["hello"])
+        reply_to_all(session.feed.model, session.template, ["hello"])

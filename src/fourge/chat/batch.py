@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fourge.chat.conversation import Script, ids_of
+from fourge.chat.conversation import Template, ids_of
 from fourge.chat.finite import require_finite
 from fourge.chat.session import context_of
 from fourge.chat.stream import HALF
@@ -34,7 +34,7 @@ class Reply:
 
 def reply_to_all(
     model: Any,
-    script: Script,
+    template: Template,
     prompts: Sequence[str],
     *,
     system: str = "",
@@ -48,15 +48,15 @@ def reply_to_all(
         FormatError: the model's logits are not finite.
     """
     first = [Message("system", system)] if system else []
-    asked = [[*first, script.question(prompt)] for prompt in prompts]
-    rows = [ids_of(script.prompt(messages)) for messages in asked]
+    asked = [[*first, template.question(prompt)] for prompt in prompts]
+    rows = [ids_of(template.prompt(messages)) for messages in asked]
     _require_room(rows, context_of(model.config, None), max_tokens)
     replies: dict[int, Reply] = {}
     for numbers in _batches(rows, batch):
-        said = _generate(model, [rows[n] for n in numbers], script, max_tokens)
+        said = _generate(model, [rows[n] for n in numbers], template, max_tokens)
         for number, (ids, stopped) in zip(numbers, said, strict=True):
-            text = script.said_after(rows[number], ids).rstrip(HALF)
-            replies[number] = Reply(script.content(asked[number], text), tuple(ids), stopped)
+            text = template.said_after(rows[number], ids).rstrip(HALF)
+            replies[number] = Reply(template.content(asked[number], text), tuple(ids), stopped)
     return [replies[number] for number in range(len(rows))]
 
 
@@ -79,13 +79,13 @@ def _batches(rows: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
 
 @torch.no_grad()
 def _generate(
-    model: Any, rows: Sequence[Sequence[int]], script: Script, max_tokens: int
+    model: Any, rows: Sequence[Sequence[int]], template: Template, max_tokens: int
 ) -> list[tuple[list[int], bool]]:
     """Each row's new tokens up to the stop token, and whether there was one."""
     from transformers import GenerationConfig, LogitsProcessorList
 
     width = max(map(len, rows))
-    stops = script.stop_ids(model.config)
+    stops = template.stop_ids(model.config)
     pad = min(stops)  # any token will do: it is masked
     tokens_BT = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows])
     mask_BT = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
