@@ -95,7 +95,8 @@ def test_the_embedded_model_remembers_and_says_the_same_in_a_batch(
 ) -> None:
     session = Session(load(opened).model, Template(smollm2))
     prompts = ["What is the capital of France?", "Hi"]
-    replies = reply_to_all(session.feed.model, session.template, prompts, max_tokens=8)
+    asked = [[Message("user", prompt)] for prompt in prompts]
+    replies = reply_to_all(session.feed.model, session.template, asked, max_tokens=8)
     for prompt, reply in zip(prompts, replies, strict=True):
         session.begin()
         assert session.ask(prompt, limits=Limits(max_tokens=8)).ids == reply.ids

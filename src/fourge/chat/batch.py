@@ -8,7 +8,7 @@ Greedy only. A row's logits differ from those of the row alone in the last bits,
 of other shapes is summed in another order; two tokens that close are rare, and then equally good.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from fourge.chat.session import context_of
 from fourge.chat.stream import HALF
 from fourge.core.errors import DataError
 from fourge.data.records import Message
+
+Progress = Callable[[int, int], None]  # answered, of how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +37,29 @@ class Reply:
 def reply_to_all(
     model: Any,
     template: Template,
-    prompts: Sequence[str],
+    conversations: Sequence[Sequence[Message]],
     *,
-    system: str = "",
     max_tokens: int = 64,
-    batch: int = 16,
+    batch: int = 32,
+    progress: Progress | None = None,
 ) -> list[Reply]:
-    """The greedy reply to each prompt, in the order of the prompts.
+    """The greedy reply to each conversation, in their order; the last message of each is a user's.
 
     Raises:
-        DataError: a prompt is empty or too long.
+        DataError: a conversation is too long, or the template cannot write it.
         FormatError: the model's logits are not finite.
     """
-    first = [Message("system", system)] if system else []
-    asked = [[*first, template.question(prompt)] for prompt in prompts]
-    rows = [ids_of(template.prompt(messages)) for messages in asked]
+    rows = [ids_of(template.prompt(messages)) for messages in conversations]
     _require_room(rows, context_of(model.config, None), max_tokens)
     replies: dict[int, Reply] = {}
     for numbers in _batches(rows, batch):
         said = _generate(model, [rows[n] for n in numbers], template, max_tokens)
         for number, (ids, stopped) in zip(numbers, said, strict=True):
             text = template.said_after(rows[number], ids).rstrip(HALF)
-            replies[number] = Reply(template.content(asked[number], text), tuple(ids), stopped)
+            said_text = template.content(conversations[number], text)
+            replies[number] = Reply(said_text, tuple(ids), stopped)
+        if progress:
+            progress(len(replies), len(rows))
     return [replies[number] for number in range(len(rows))]
 
 
@@ -64,7 +67,7 @@ def _require_room(rows: Sequence[Sequence[int]], context: int, max_tokens: int) 
     for number, row in enumerate(rows, 1):
         if len(row) + max_tokens > context:
             raise DataError(
-                f"Prompt {number} has {len(row)} tokens and its answer up to {max_tokens}.",
+                f"Conversation {number} has {len(row)} tokens and its answer up to {max_tokens}.",
                 why=f"the model has room for {context}",
                 fix="shorten it, or ask for fewer tokens",
             )
@@ -86,7 +89,7 @@ def _generate(
 
     width = max(map(len, rows))
     stops = template.stop_ids(model.config)
-    pad = min(stops)  # any token will do: it is masked
+    pad = min(stops, default=0)  # any token will do: it is masked
     tokens_BT = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows])
     mask_BT = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
 
