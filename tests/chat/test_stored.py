@@ -110,7 +110,7 @@ def test_a_sound_file_that_says_what_cannot_be_is_refused(
     del tensors["digest"]
     save_file({**tensors, "digest": stored._digest(tensors)}, path)
     before = list(session.messages)
-    with pytest.raises(FormatError, match="session|conversation|format") as caught:
+    with pytest.raises(FormatError) as caught:
         load_session(session, path)
     assert says in str(caught.value)
     assert session.messages == before
