@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 import torch
 
+from fourge.chat.stream import HALF
 from fourge.core.errors import DataError
 from fourge.evaluate.answers import answer_all
 from tests.conftest import byte_tokenizer, tiny_model
@@ -34,7 +35,8 @@ def test_all_are_answered_as_transformers_answers_each_alone(model: Any) -> None
     ):
         token = alone(model, tokenizer, messages, 12)
         kept = token[: token.index(259)] if 259 in token else token
-        assert said.text == tokenizer.decode(kept, skip_special_tokens=True).strip()
+        text = tokenizer.decode(kept, skip_special_tokens=True)
+        assert said.text == text.rstrip(HALF).strip()  # half a character is not said
         assert (said.tokens, said.stopped) == (len(kept), 259 in token)
 
 
