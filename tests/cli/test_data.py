@@ -32,7 +32,7 @@ def test_identity_data_is_made_with_a_real_model(tiny_folder: Folder, tmp_path: 
     assert "fourge train" in result.stdout
     assert len(read_examples(tmp_path / "out" / "identity.jsonl")) == 54
     run = (tmp_path / "out" / "run.yaml").read_text()
-    assert str(tiny_folder("qwen3").resolve()) in run
+    assert str(model.resolve()) in run
     again = CliRunner().invoke(data, args)
     assert isinstance(again.exception, OutputError)
     as_json = CliRunner().invoke(data, [*args, "--overwrite", "--json", "--answers", "template"])
