@@ -84,14 +84,23 @@ def head_loss(
 
     ``chunk`` is the number of positions at once; by default what ``LOGITS`` holds.
     """
-    positions = len(hidden_TH)
     weight: Tensor = head.weight  # type: ignore[assignment]
-    chunk = chunk or max(1, LOGITS // (4 * len(weight)))
-    chunk = max(1, -(-positions // max(1, -(-positions // chunk))))  # all of one size
+    chunk = chunk_for(len(hidden_TH), len(weight), chunk)
     total, target_sum, teacher_sum = _HeadLoss.apply(  # type: ignore[no-untyped-call]
         hidden_TH, weight, head, target_T, weights, teacher, chunk, backward_twice
     )
     return Loss(total, target_sum, teacher_sum)
+
+
+def chunk_for(positions: int, vocabulary: int, asked: int | None = None) -> int:
+    """How many positions are scored at once: what was asked for, or what ``LOGITS`` holds."""
+    most = asked or max(1, LOGITS // (4 * vocabulary))
+    return max(1, -(-positions // max(1, -(-positions // most))))  # all of one size
+
+
+def logits_nbytes(positions: int, vocabulary: int, asked: int | None = None) -> int:
+    """The logits that exist at once."""
+    return 4 * vocabulary * chunk_for(positions, vocabulary, asked)
 
 
 class _HeadLoss(torch.autograd.Function):
