@@ -28,6 +28,7 @@ from pydantic_core import PydanticCustomError
 from fourge.config.rules import broken_rules
 from fourge.config.settings import (
     DataSettings,
+    MemorySettings,
     ModelSettings,
     OptimSettings,
     PathHere,
@@ -45,6 +46,7 @@ class Run(Strict):
     data: DataSettings
     train: TrainSettings = TrainSettings()
     optim: OptimSettings = OptimSettings()
+    memory: MemorySettings = MemorySettings()
     out: PathHere
 
     @model_validator(mode="after")

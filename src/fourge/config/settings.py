@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from fourge.config.strict import Many, Number, Strict, Text, shown
+from fourge.core.errors import ConfigError
+from fourge.core.units import parse_size
 
 
 def _absolute(value: object, info: ValidationInfo) -> object:
@@ -63,6 +65,15 @@ def _plain(value: Any) -> Any:
         raise ValueError(f"{value} is not a finite number")
     elif value is not None and not isinstance(value, bool | int | float | str):
         raise ValueError(f"{shown(value)} is neither text nor a number; put it in quotes")
+    return value
+
+
+def _limit(value: str) -> str:
+    if value != "auto":
+        try:
+            parse_size(value)
+        except ConfigError as error:
+            raise ValueError(f"is {shown(value)}; it must be auto or a size, as 100GiB") from error
     return value
 
 
@@ -134,3 +145,12 @@ class OptimSettings(Strict):
     clip_method: Literal["auto", "global", "tensor", "two-pass"] = "auto"
     chunk_rows: Count | None = None
     groups: Many[OptimGroup] = ()
+
+
+class MemorySettings(Strict):
+    limit: Annotated[Text, AfterValidator(_limit)] = "auto"  # or a size, as 100GiB
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The limit that is asked for; None for what the machine can give."""
+        return None if self.limit == "auto" else parse_size(self.limit)

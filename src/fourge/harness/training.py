@@ -36,7 +36,7 @@ from fourge.train.state import capture, restore_
 EXPORT = "export"
 RUN_FILE = "run.yaml"
 # What may differ between a run and its continuation without making it another run.
-_FREE = re.compile(r"train\.(save_every|keep_checkpoints)|out:|data\.mix\.\d+\.path:")
+_FREE = re.compile(r"train\.(save_every|keep_checkpoints)|memory\.|out:|data\.mix\.\d+\.path:")
 
 
 @dataclass(slots=True)
