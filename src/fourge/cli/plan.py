@@ -1,5 +1,6 @@
 """``fourge plan``: what a run will hold in memory, and whether it fits."""
 
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,7 @@ def plan(
     """
     run, asked = _asked(run_file, settings, model, limit)
     calm_libraries()
+    logging.getLogger("fourge").setLevel(logging.WARNING)  # nothing is really quantised here
     from fourge.memory.advice import advise, refuse_offload
     from fourge.memory.limit import machine_limit
     from fourge.memory.machine import this_machine
