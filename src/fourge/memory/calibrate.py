@@ -1,13 +1,13 @@
 """Measure on this machine what arithmetic cannot know, by two short training steps.
 
-Each probe is ``fourge step`` in a process of its own, on the smallest shape there is, once with
-few tokens and once with many. Between them the plan's own numbers are known, so what is left over
-is the machine's:
+Each probe is ``fourge step`` in a process of its own, on the embedded model's shape, once with few
+tokens and once with many. What the plan knows is taken off what was measured; the rest is the
+machine's:
 
-    libraries = held after loading             - weights and state          (few tokens)
-    compiler  = peak of forward and head       - what the plan says, before (few tokens)
-    holes     = peak of forward or backward    - what the plan says, before (many tokens)
-                over the working memory of all blocks
+    libraries = held after loading, less the plan's state          (few tokens)
+    compiler  = the peak, less the plan's peak without it          (few tokens: no holes to speak of)
+    holes     = the peak, less the plan's forward phase without    (many tokens)
+                any, over the working memory of all blocks
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fourge.core.errors import CheckError
-from fourge.memory.machine import DEFAULT, Machine, machine_name
+from fourge.memory.machine import Machine, machine_name
 from fourge.memory.plan import plan
 from fourge.memory.trace import trace
 from fourge.memory.wanted import Wanted
@@ -31,12 +31,11 @@ FEW, MANY = 64, 1024
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a training step held, in bytes."""
+    """What two training steps held, in bytes."""
 
     wanted: Wanted
     loaded: int
-    forward: int  # peak of forward and head together
-    backward: int
+    peak: int
 
 
 def calibrate() -> Machine:
@@ -46,16 +45,14 @@ def calibrate() -> Machine:
 
 def fitted(few: Probe, many: Probe) -> Machine:
     """The constants under which the plans of two probes are what was measured."""
-    nothing = Machine(libraries=0, compiler=0, holes=0.0, source=f"measured on {machine_name()}")
-    libraries = few.loaded - plan(few.wanted, nothing).of("prepare")
-    first = replace(nothing, libraries=libraries)
-    compiler = few.forward - plan(few.wanted, first).of("head")
-    second = replace(first, compiler=max(0, compiler))
-    whole = replace(second, holes=1.0).holes_in(many.wanted, trace(many.wanted))
-    expected = plan(many.wanted, second)
-    missing = max(many.forward - expected.of("forward"), many.backward - expected.of("backward"))
-    holes = missing / whole if many.forward > expected.of("head") else DEFAULT.holes
-    return replace(second, holes=min(1.5, max(0.0, holes)))
+    machine = Machine(libraries=0, compiler=0, holes=0.0, source=f"measured on {machine_name()}")
+    libraries = few.loaded - plan(few.wanted, machine).of("prepare")
+    machine = replace(machine, libraries=max(0, libraries))
+    compiler = few.peak - plan(few.wanted, machine).peak
+    machine = replace(machine, compiler=max(0, compiler))
+    whole = replace(machine, holes=1.0).holes_in(many.wanted, trace(many.wanted))
+    missing = many.peak - plan(many.wanted, machine).of("forward")
+    return replace(machine, holes=min(1.5, max(0.0, missing / whole)))
 
 
 def probe(tokens: int) -> Probe:
@@ -66,13 +63,8 @@ def probe(tokens: int) -> Probe:
     """
     phases = measure_step(EMBEDDED, tokens=tokens)
     wanted = Wanted(config=open_source(EMBEDDED).config, tokens=tokens)
-    held = {(phase["name"], phase["step"]): phase for phase in phases}
-    return Probe(
-        wanted,
-        loaded=held["model_loaded", 0]["resident"],
-        forward=held["forward_done", 2]["peak"],
-        backward=held["backward_done", 2]["peak"],
-    )
+    loaded = next(phase["resident"] for phase in phases if phase["name"] == "model_loaded")
+    return Probe(wanted, loaded, peak=max(phase["peak"] for phase in phases))
 
 
 def measure_step(model: str, **settings: Any) -> list[dict[str, Any]]:

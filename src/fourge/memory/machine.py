@@ -4,9 +4,10 @@ Three constants:
 
 * ``libraries``: the interpreter with torch and transformers, when a model has been loaded;
 * ``compiler``: what torch's compiler and the loaded kernels add, from the first use on;
-* ``holes``: how much of the working memory of the blocks the C library's heap does not use again
-  for the next block, as a share. Kept tensors come to lie between freed ones, and a hole that is a
-  little too small stays a hole.
+* ``holes``: how much of the working memory of a block the C library's heap does not use again for
+  the next one, as a share. Kept tensors come to lie between freed ones, and a hole that is a little
+  too small stays a hole. ``train.step`` has them given back before the head; in the backward pass
+  half as many appear, because what was kept is freed on the way.
 
 The defaults are of the machine of docs/benchmarks.md. ``fourge plan --calibrate`` measures.
 """
@@ -37,12 +38,12 @@ class Machine:
     source: str = "defaults, not calibrated here"
 
     def holes_in(self, wanted: Wanted, traced: Traced) -> int:
-        """What the heap keeps without use when every block has run."""
+        """What the heap keeps without use when every block has run forward."""
         block = traced.forward.small - traced.kept.small
         return int(self.holes * block * wanted.layers)
 
 
-DEFAULT = Machine(libraries=400 * MIB, compiler=170 * MIB, holes=0.8)
+DEFAULT = Machine(libraries=400 * MIB, compiler=115 * MIB, holes=0.7)
 
 
 def calibration_file() -> Path:

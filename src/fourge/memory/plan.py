@@ -27,7 +27,7 @@ from fourge.train.teacher import cache_nbytes
 
 PHASES = ("load", "prepare", "forward", "head", "backward", "update")
 STEP = PHASES[2:]
-TOKENS = "data.max_tokens, train.batch"
+TOKENS = "data.max_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _passing(
     gradient, everything = inventory.largest("gradient"), inventory.total("gradient")
     kept, at_head = traced.kept.total, gradient if wanted.last_layers is None else 0
     backward = traced.blocks.highest(traced.embedding).total
-    yield Line("activations kept", kept, f"train.recompute, {TOKENS}", ("forward", "head", "backward"))
+    yield Line("activations kept", kept, "train.recompute", ("forward", "head", "backward"))
     yield Line("working memory, forward", traced.forward.total - kept, TOKENS, ("forward",))
     yield Line("chunk of logits", logits, "train.loss_chunk", ("head",))
     if wanted.release:
@@ -147,8 +147,9 @@ def _passing(
     scratch = inventory.largest("update_scratch")
     yield Line("optimizer scratch", scratch, "optim.chunk_rows", _updating(wanted))
     if wanted.device == "cpu":
-        yield Line("holes in the heap", machine.holes_in(wanted, traced), TOKENS,
-                   ("forward", "backward"))  # fmt: skip
+        holes = machine.holes_in(wanted, traced)
+        yield Line("heap's holes, forward", holes, TOKENS, ("forward",))
+        yield Line("heap's holes, backward", holes // 2, TOKENS, ("backward",))
 
 
 def _updating(wanted: Wanted) -> tuple[str, ...]:
