@@ -136,10 +136,10 @@ def _report(made: "Plan", limit: "Limit", advice: "Advice | None") -> dict[str, 
 
 def _print(made: "Plan", limit: "Limit", advice: "Advice | None") -> None:
     out.print(f"{made.weights:,} weights; measured constants: {made.machine}", soft_wrap=True)
-    out.print(f"{'part':<26} {'GiB':>7}  {'setting':<28} in")
+    out.print(f"{'part':<26} {'GiB':>7}  {'setting':<20} in")
     for line in made.lines:
         where = _span(line.phases)
-        out.print(f"{line.part:<26} {line.nbytes / GIB:>7.3f}  {line.knob:<28} {where}",
+        out.print(f"{line.part:<26} {line.nbytes / GIB:>7.3f}  {line.knob:<20} {where}",
                   soft_wrap=True)  # fmt: skip
     out.print("")
     for phase, nbytes in made.phases.items():

@@ -1,7 +1,7 @@
 """What to change so that a run fits, the cheapest first, each with what it saves and costs.
 
-Changes are tried in order and kept if they lower the peak; every one is a new plan, so what it
-saves is what it saves here, after the ones before it. Prices are measured ones (docs/benchmarks.md)
+The cheapest change that lowers the peak is taken, then the cheapest that lowers what is the peak
+now, and so on; every one is a new plan, so what it saves is what it saves here, after the others. Prices are measured ones (docs/benchmarks.md)
 where there are any, and say so where there are none.
 """
 
@@ -48,17 +48,24 @@ def advise(wanted: Wanted, machine: Machine, limit: int) -> Advice:
     """The changes after which a run fits into the limit, or all there are."""
     peak = plan(wanted, machine).peak
     changes: list[Change] = []
-    for options in _ORDER:
-        while peak > limit:
-            option = next(iter(options(wanted)), None)
-            if option is None:
-                break
-            after = plan(option.after, machine).peak
-            if peak - after < WORTH * peak:
-                break
-            changes.append(Change(option.setting, peak - after, option.price, after))
-            wanted, peak = option.after, after
+    while peak > limit:
+        found = _cheapest(wanted, machine, peak)
+        if found is None:
+            break
+        option, after = found
+        changes.append(Change(option.setting, peak - after, option.price, after))
+        wanted, peak = option.after, after
     return Advice(tuple(changes), max(0, peak - limit))
+
+
+def _cheapest(wanted: Wanted, machine: Machine, peak: int) -> tuple[_Option, int] | None:
+    """The first change that lowers the peak, which each one before may have moved, and to what."""
+    for options in _ORDER:
+        for option in options(wanted):
+            after = plan(option.after, machine).peak
+            if peak - after >= WORTH * peak:
+                return option, after
+    return None
 
 
 def refuse_offload(place: str) -> NoReturn:
