@@ -11,8 +11,8 @@ from fourge.harness.planning import BYTES_PER_TOKEN, wanted_of_model, wanted_of_
 Folder = Callable[..., Path]
 
 
-def run_of(model: Path, file: Path, **sections: Any) -> Run:
-    tree = {"model": {"path": str(model)}, "data": {"mix": [{"path": str(file)}]},
+def run_of(folder: Path, file: Path, **sections: Any) -> Run:
+    tree = {"model": {"path": str(folder)}, "data": {"mix": [{"path": str(file)}]},
             "train": {"steps": 1}, "out": str(file.parent / "out")}  # fmt: skip
     for name, more in sections.items():
         tree[name] = {**tree.get(name, {}), **more}  # type: ignore[dict-item]

@@ -6,8 +6,6 @@ import pytest
 from fourge import __version__
 from fourge.memory import machine as module
 from fourge.memory.machine import DEFAULT, calibration_file, keep, machine_name, this_machine
-from fourge.memory.trace import trace
-from tests.memory.samples import wanted
 
 MEASURED = replace(DEFAULT, libraries=123, holes=0.25, source="measured")
 
@@ -48,11 +46,3 @@ def test_a_damaged_file_is_as_if_it_were_not_there() -> None:
     for text in ("{", "[1]", ""):
         calibration_file().write_text(text)
         assert this_machine() is DEFAULT
-
-
-def test_holes_grow_with_layers_and_tokens() -> None:
-    def holes(layers: int, tokens: int) -> int:
-        asked = wanted(layers=layers, tokens=tokens)
-        return DEFAULT.holes_in(asked, trace(asked))
-
-    assert holes(2, 64) < holes(4, 64) < holes(4, 256)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fourge.core.errors import CheckError
+from fourge.memory.heap import forward_holes
 from fourge.memory.machine import Machine, machine_name
 from fourge.memory.plan import plan
 from fourge.memory.trace import trace
@@ -50,7 +51,7 @@ def fitted(few: Probe, many: Probe) -> Machine:
     machine = replace(machine, libraries=max(0, libraries))
     compiler = few.peak - plan(few.wanted, machine).peak
     machine = replace(machine, compiler=max(0, compiler))
-    whole = replace(machine, holes=1.0).holes_in(many.wanted, trace(many.wanted))
+    whole = forward_holes(many.wanted, trace(many.wanted))
     missing = many.peak - plan(many.wanted, machine).of("forward")
     return replace(machine, holes=min(1.5, max(0.0, missing / whole)))
 

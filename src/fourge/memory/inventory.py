@@ -18,6 +18,8 @@ from fourge.optim import tensor as optim_tensor
 from fourge.optim.moments import nbytes_for
 from fourge.train.prepare import storage_dtype
 
+LAYER = ".layers.0."  # in the names of what every layer has
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -33,6 +35,10 @@ class Piece:
     codes: int  # beside the master
     gradient: int
     update_scratch: int
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,12 @@ class Inventory:
 
     @property
     def weights(self) -> int:
-        return sum(piece.times * prod(piece.shape) for piece in self.pieces)
+        return sum(piece.times * piece.elements for piece in self.pieces)
+
+    @property
+    def in_layers(self) -> list[Piece]:
+        """The trained parameters of a block."""
+        return [piece for piece in self.pieces if piece.trained and LAYER in piece.name]
 
 
 def take_inventory(wanted: Wanted) -> Inventory:
@@ -66,7 +77,7 @@ def take_inventory(wanted: Wanted) -> Inventory:
     shapes = [(layer.out_features, layer.in_features) for layer in quantized.values()]
     return Inventory(
         tuple(pieces),
-        loaded=sum(piece.times * prod(piece.shape) for piece in pieces) * item,
+        loaded=sum(piece.times * piece.elements for piece in pieces) * item,
         decoded=scratch_nbytes(shapes, wanted.compute),
         buffers=sum(buffer.nbytes for buffer in model.buffers()),
     )
@@ -74,7 +85,7 @@ def take_inventory(wanted: Wanted) -> Inventory:
 
 def _repeats(wanted: Wanted, name: str, trained: bool) -> Iterator[tuple[int, bool]]:
     """How many parameters of the whole model this one stands for, trained and frozen."""
-    if ".layers.0." not in name:
+    if LAYER not in name:
         yield 1, trained
         return
     yield wanted.trained_layers, trained

@@ -4,10 +4,7 @@ Three constants:
 
 * ``libraries``: the interpreter with torch and transformers, when a model has been loaded;
 * ``compiler``: what torch's compiler and the loaded kernels add, from the first use on;
-* ``holes``: how much of the working memory of a block the C library's heap does not use again for
-  the next one, as a share. Kept tensors come to lie between freed ones, and a hole that is a little
-  too small stays a hole. ``train.step`` has them given back before the head; in the backward pass
-  half as many appear, because what was kept is freed on the way.
+* ``holes``: the share of the holes in the heap that stay (``heap.py``).
 
 The defaults are of the machine of docs/benchmarks.md. ``fourge plan --calibrate`` measures.
 """
@@ -21,8 +18,6 @@ from pathlib import Path
 
 from fourge import __version__
 from fourge.core.files import whole_file
-from fourge.memory.trace import Traced
-from fourge.memory.wanted import Wanted
 
 MIB = 1 << 20
 
@@ -36,11 +31,6 @@ class Machine:
     holes: float
     device_context: int = 600 * MIB  # CUDA's context and libraries; not measured by us
     source: str = "defaults, not calibrated here"
-
-    def holes_in(self, wanted: Wanted, traced: Traced) -> int:
-        """What the heap keeps without use when every block has run forward."""
-        block = traced.forward.small - traced.kept.small
-        return int(self.holes * block * wanted.layers)
 
 
 DEFAULT = Machine(libraries=400 * MIB, compiler=115 * MIB, holes=0.7)

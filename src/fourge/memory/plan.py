@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from fourge.core.errors import PlanError
 from fourge.core.units import size
+from fourge.memory.heap import backward_holes, forward_holes
 from fourge.memory.inventory import Inventory, take_inventory
 from fourge.memory.machine import DEFAULT, Machine
 from fourge.memory.trace import Traced, trace
@@ -127,7 +128,7 @@ def _passing(
     logits = logits_nbytes(wanted.positions, wanted.config.vocab_size, wanted.loss_chunk)
     gradient, everything = inventory.largest("gradient"), inventory.total("gradient")
     kept, at_head = traced.kept.total, gradient if wanted.last_layers is None else 0
-    backward = traced.blocks.highest(traced.embedding).total
+    at_most = traced.blocks.highest(traced.embedding).total
     yield Line("activations kept", kept, "train.recompute", ("forward", "head", "backward"))
     yield Line("working memory, forward", traced.forward.total - kept, TOKENS, ("forward",))
     yield Line("chunk of logits", logits, "train.loss_chunk", ("head",))
@@ -143,13 +144,18 @@ def _passing(
     held = kept + (gradient if wanted.release else 0)
     if not wanted.release and wanted.accumulate == 1:
         held += everything  # traced with them
-    yield Line("working memory, backward", backward - held, TOKENS, ("backward",))
+    yield Line("working memory, backward", at_most - held, TOKENS, ("backward",))
     scratch = inventory.largest("update_scratch")
     yield Line("optimizer scratch", scratch, "optim.chunk_rows", _updating(wanted))
     if wanted.device == "cpu":
-        holes = machine.holes_in(wanted, traced)
-        yield Line("heap's holes, forward", holes, TOKENS, ("forward",))
-        yield Line("heap's holes, backward", holes // 2, TOKENS, ("backward",))
+        forward = int(machine.holes * forward_holes(wanted, traced))
+        yield Line("heap's holes, forward", forward, TOKENS, ("forward",))
+        backward = int(machine.holes * backward_holes(wanted, traced, inventory))
+        yield Line("heap's holes, backward", backward, TOKENS, _after(wanted))
+
+
+def _after(wanted: Wanted) -> tuple[str, ...]:
+    return ("backward",) if wanted.release else ("backward", "update")
 
 
 def _updating(wanted: Wanted) -> tuple[str, ...]:
