@@ -431,3 +431,15 @@ def test_a_teacher_of_no_position_changes_no_bit() -> None:
         loss.total.backward()
         results.append((loss.total, hidden.grad, head.weight.grad))
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("positions", "vocabulary", "asked", "chunk"),
+    [(64, 151936, None, 64), (512, 151936, None, 171), (10, 300, 4, 4), (9, 300, 4, 3),
+     (0, 300, None, 1), (5, 1 << 30, None, 1)],
+)  # fmt: skip
+def test_chunks_are_equal_and_hold_what_is_allowed(
+    positions: int, vocabulary: int, asked: int | None, chunk: int
+) -> None:
+    assert module.chunk_for(positions, vocabulary, asked) == chunk
+    assert module.logits_nbytes(positions, vocabulary, asked) == 4 * chunk * vocabulary

@@ -56,9 +56,7 @@ def wanted_of_model(model: str, *, device: str, compute: str = "auto", **setting
         return Wanted(config=shape_config(model), device=device, compute=dtype, **settings)
     source = open_source(model)
     loader = loader_nbytes(source, storage_dtype(settings.get("master", "bf16")))
-    return Wanted(
-        config=_config(source), device=device, compute=dtype, loader=loader, **settings
-    )
+    return Wanted(config=_config(source), device=device, compute=dtype, loader=loader, **settings)
 
 
 def _config(source: Source) -> Any:

@@ -45,7 +45,12 @@ def calibration_file() -> Path:
 def machine_name() -> str:
     """What the constants depend on: the processor, its cores, torch and fourge."""
     return ", ".join(
-        [_processor(), f"{os.cpu_count()} cores", f"torch {version('torch')}", f"fourge {__version__}"]
+        [
+            _processor(),
+            f"{os.cpu_count()} cores",
+            f"torch {version('torch')}",
+            f"fourge {__version__}",
+        ]
     )
 
 
