@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fourge.cli.plan import plan
-from fourge.core.errors import ConfigError
 from fourge.memory import calibrate
 from fourge.memory.machine import DEFAULT, calibration_file
 
@@ -65,8 +64,11 @@ def test_what_does_not_fit_leaves_with_five_and_says_what_would() -> None:
 def test_a_run_file_is_planned_with_its_own_limit(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("who?\tme\n")
     file = tmp_path / "run.yaml"
-    file.write_text("model: {path: smollm2-135m, device: cpu}\ndata: {mix: [{path: a.tsv}], "
-                    "max_tokens: 32}\ntrain: {steps: 1}\nmemory: {limit: 90GiB}\nout: o\n")  # fmt: skip
+    file.write_text(
+        "model: {path: smollm2-135m, device: cpu}\n"
+        "data: {mix: [{path: a.tsv}], max_tokens: 32}\n"
+        "train: {steps: 1}\nmemory: {limit: 90GiB}\nout: o\n"
+    )
     result = invoke(str(file), "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)

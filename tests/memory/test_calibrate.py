@@ -48,7 +48,7 @@ def test_a_probe_is_a_step_in_its_own_process(monkeypatch: pytest.MonkeyPatch) -
         file.write_text(json.dumps({"phases": phases}))
         return subprocess.CompletedProcess(command, 0)
 
-    monkeypatch.setattr(module.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     found = module.probe(64)
     assert (found.loaded, found.peak, found.wanted.tokens) == (3, 9, 64)
     measure_step("a-model", tokens=8, master="bf16+8", release=False)
@@ -61,6 +61,6 @@ def test_a_probe_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], **rest: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 2, stderr="no such model")
 
-    monkeypatch.setattr(module.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(CheckError, match="no such model"):
         measure_step("a-model", tokens=8)

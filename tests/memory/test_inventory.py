@@ -39,8 +39,8 @@ def held_by(model: Any, optimizer: AdamW) -> dict[str, int]:
         found["residual"] += 0 if residual is None else residual.nbytes
         found["moments"] += tensors_in(state.values())
     codes = [layer.codes() for layer in nvfp4_layers(model).values()]
-    parts = [(c.packed_RC, c.block_scale_RB, c.tensor_scale) for c in codes]
-    found["codes"] = sum(tensors_in(each) for each in parts)
+    forms = [(c.packed_RC, c.block_scale_RB, c.tensor_scale) for c in codes]
+    found["codes"] = sum(tensors_in(each) for each in forms)
     return found
 
 

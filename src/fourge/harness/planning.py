@@ -11,8 +11,7 @@ import torch
 
 from fourge.config.run import Run
 from fourge.memory.wanted import Wanted
-from fourge.model.build import loader_nbytes, untied_config
-from fourge.model.build import LM_HEAD
+from fourge.model.build import LM_HEAD, loader_nbytes, untied_config
 from fourge.model.shapes import SHAPES, shape_config
 from fourge.model.source import Source, open_source
 from fourge.model.swap import choose_device, compute_dtype

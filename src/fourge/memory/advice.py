@@ -1,8 +1,8 @@
 """What to change so that a run fits, the cheapest first, each with what it saves and costs.
 
 The cheapest change that lowers the peak is taken, then the cheapest that lowers what is the peak
-now, and so on; every one is a new plan, so what it saves is what it saves here, after the others. Prices are measured ones (docs/benchmarks.md)
-where there are any, and say so where there are none.
+now, and so on; every one is a new plan, so what it saves is what it saves here, after the others.
+Prices are measured ones (docs/benchmarks.md) where there are any, and say so where there are none.
 """
 
 from collections.abc import Callable, Iterator

@@ -5,7 +5,7 @@ tokens and once with many. What the plan knows is taken off what was measured; t
 machine's:
 
     libraries = held after loading, less the plan's state          (few tokens)
-    compiler  = the peak, less the plan's peak without it          (few tokens: no holes to speak of)
+    compiler  = the peak, less the plan's peak without it          (few tokens: hardly a hole)
     holes     = the peak, less the plan's forward phase without    (many tokens)
                 any, over the working memory of all blocks
 """

@@ -66,7 +66,7 @@ class LiveBytes(TorchDispatchMode):
     """
 
     def __init__(self, there: Iterable[Tensor] = ()) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = Held()
         self._most = Held()
         self._sizes: dict[int, int] = {}

@@ -15,6 +15,7 @@ import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from fourge import __version__
 from fourge.core.files import whole_file
@@ -69,7 +70,7 @@ def keep(machine: Machine) -> Path:
     return path
 
 
-def _read() -> dict[str, dict[str, float]]:
+def _read() -> dict[str, dict[str, Any]]:
     path = calibration_file()
     if not path.is_file():
         return {}

@@ -111,13 +111,13 @@ def meta_model(wanted: Wanted, layers: int) -> Any:
 
 
 def _give_codes_(layer: Nvfp4Linear, *, packed: bool) -> None:
-    matrix = Nvfp4Matrix.empty(*layer.weight.shape, device=META)
+    matrix = Nvfp4Matrix.empty(layer.out_features, layer.in_features, META)
     if packed:
         layer.weight = PackedWeight(matrix, requires_grad=layer.weight.requires_grad)
     else:
         layer.keep_codes(matrix, layer.group.versions())
     if layer.scheme == "w4a4":  # rounded activations are a second copy of them
-        layer.quantized_input = torch.empty_like  # type: ignore[method-assign]
+        layer.quantized_input = torch.empty_like  # type: ignore[assignment,method-assign]
 
 
 def _tensors_of(model: Any) -> Iterator[Tensor]:
