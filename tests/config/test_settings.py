@@ -119,3 +119,16 @@ def test_template_arguments_are_what_json_can_hold(load: Load, template: str, wo
 )
 def test_recompute_may_be_a_yes_or_a_no(load: Load, given: str, meant: str) -> None:
     assert load(f"train.recompute={given}").train.recompute == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "nbytes"), [("auto", None), ("100GiB", 100 << 30), ("512 MiB", 512 << 20)]
+)
+def test_a_limit_is_auto_or_a_size(load: Load, given: str, nbytes: int | None) -> None:
+    assert load(memory={"limit": given}).memory.limit_bytes == nbytes
+
+
+@pytest.mark.parametrize("given", ["100", "lots", "100GB"])
+def test_any_other_limit_is_a_mistake(load: Load, given: str) -> None:
+    (line,) = refused(load, memory={"limit": given})
+    assert line == f"memory.limit: is '{given}'; it must be auto or a size, as 100GiB"

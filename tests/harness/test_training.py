@@ -11,11 +11,13 @@ import torch
 from fourge import __version__
 from fourge.checkpoint import store
 from fourge.config.run import Run
-from fourge.core.errors import DivergedError
+from fourge.core.errors import DivergedError, PlanError
 from fourge.core.events import read_events
+from fourge.harness import planning, training
 from fourge.harness.saving import Saved
 from fourge.harness.setup import checkpoint_folder
 from fourge.harness.training import Finished, Started, train
+from fourge.memory.limit import Limit
 from fourge.train.loop import StepResult
 from tests.harness.samples import (
     final_tensors,
@@ -47,11 +49,12 @@ def test_a_run_tells_what_happens_and_leaves_it_written(model: Path, tmp_path: P
     assert finished == Finished(6, 0, run.out / "export")
 
     events = list(read_events(run.out / "events.jsonl"))
-    kinds = ["started", "step", "step", "saved", "step", "step", "saved", "step", "step", "saved",
-             "finished"]  # fmt: skip
+    kinds = ["planned", "started", "step", "step", "saved", "step", "step", "saved", "step", "step",
+             "saved", "finished"]  # fmt: skip
     assert [event["kind"] for event in events] == kinds
     assert {event["run"] for event in events} == {started.run}
-    begun, *_ = events
+    planned, begun, *_ = events
+    assert planned["peak"] == max(planned["phases"].values()) > 0
     assert begun["version"] == __version__
     assert begun["config"] == run.digest()
     assert len(begun["base"]) == len(begun["data"]) == 32
@@ -147,6 +150,16 @@ def test_frozen_layers_are_exported_as_they_were(model: Path, tmp_path: Path) ->
         trained = "layers.1." in name or name == "model.norm.weight"
         assert torch.equal(tensor, after[name]) != trained, name
     assert not any("layers.0." in name for name in final_tensors(run))
+
+
+def test_a_run_that_does_not_fit_is_refused_before_a_weight_is_loaded(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "machine_limit", lambda asked, floor: Limit(1 << 20, "x"))
+    monkeypatch.setattr(training, "make_ready", lambda *args: pytest.fail("loaded"))
+    with pytest.raises(PlanError, match=r"This run needs .* 1 MiB is allowed"):
+        list(train(run_of(tmp_path, model)))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("epochs", "steps"), [(1.0, 3), (2.0, 5), (0.1, 1)])

@@ -168,3 +168,17 @@ def test_loading_peaks_within_15_percent_of_the_finished_model(
 def test_the_tiny_model_is_the_same_every_time() -> None:
     one, two = tiny_model("qwen3").state_dict(), tiny_model("qwen3").state_dict()
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_the_loader_holds_one_tensor_unless_it_is_read_into_its_place(
+    tiny_folder: Callable[..., Path],
+) -> None:
+    from fourge.model.build import loader_nbytes
+    from fourge.model.embedded import EMBEDDED
+
+    source = open_source(tiny_folder("llama"))
+    assert loader_nbytes(source, torch.bfloat16) == 0
+    assert loader_nbytes(source, torch.float32) == 2 * 300 * 64
+    quantized = open_source(EMBEDDED)
+    widest = quantized.tensors["model.embed_tokens.weight"]
+    assert loader_nbytes(quantized, torch.bfloat16) == widest.nbytes + 4 * 49152 * 576

@@ -128,3 +128,26 @@ def test_dense_is_the_decoded_weight() -> None:
     matrix = quantize(torch.randn(8, 32))
     assert torch.equal(dense(matrix, torch.float32), dequantize(matrix))
     assert torch.equal(dense(matrix, torch.bfloat16), dequantize(matrix, dtype=torch.bfloat16))
+
+
+def test_the_buffer_has_the_size_that_a_plan_is_told() -> None:
+    from fourge.nvfp4 import gemm
+
+    shapes = [(16, 32), (48, 64), (64, 16)]
+    for shape in shapes:
+        gemm.scratch(shape, torch.float64, torch.device("cpu"))  # a dtype that nobody else uses
+    held = gemm._buffers.of.pop((torch.float64, torch.device("cpu")))
+    assert held.nbytes == gemm.scratch_nbytes(shapes, torch.float64)
+    assert gemm.scratch_nbytes([], torch.float64) == 0
+
+
+def test_a_weight_without_values_is_decoded_to_its_size() -> None:
+    from fourge.nvfp4.gemm import dense
+    from fourge.nvfp4.matrix import Nvfp4Matrix
+
+    matrix = Nvfp4Matrix.empty(32, 64, "meta")
+    parts = (matrix.packed_RC, matrix.block_scale_RB, matrix.tensor_scale)
+    assert sum(part.nbytes for part in parts) == Nvfp4Matrix.nbytes_for(32, 64)
+    decoded = dense(matrix, torch.bfloat16)
+    assert decoded.is_meta
+    assert (decoded.shape, decoded.dtype) == ((32, 64), torch.bfloat16)

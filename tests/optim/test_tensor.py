@@ -13,7 +13,7 @@ from fourge.nvfp4.packed import PackedWeight
 from fourge.optim.masters import MasterFormat
 from fourge.optim.moments import FORMATS, MomentFormat
 from fourge.optim.moved import Moved
-from fourge.optim.tensor import CHUNK, new_state, update_tensor_
+from fourge.optim.tensor import CHUNK, new_state, scratch_nbytes, update_tensor_
 from tests.nvfp4.test_matrix import same
 from tests.optim.test_kernel import numbers
 
@@ -209,3 +209,27 @@ def test_a_master_weight_is_told_that_it_was_updated() -> None:
     updated(weight, master="fp32")
     assert weight.version != version
     assert told == [True]
+
+
+@pytest.mark.parametrize(
+    ("rows", "chunk_rows", "values"), [(8, None, 8), (8, 3, 3), (8192, None, 4096)]
+)
+def test_the_scratch_is_that_of_one_chunk(rows: int, chunk_rows: int | None, values: int) -> None:
+    weight = torch.empty(rows, COLUMNS, dtype=torch.bfloat16, device="meta")
+    weight_of = {"fp32": 0, "int8": 0, "nvfp4": 2 * values * COLUMNS if rows > 8 else 0}
+    for moments, nbytes in weight_of.items():
+        assert scratch_nbytes(weight, moments, chunk_rows) == nbytes  # type: ignore[arg-type]
+    assert scratch_nbytes(packed(), "int8", 2) == 11 * 2 * COLUMNS
+
+
+def test_unpacked_moments_are_the_scratch_that_is_really_made() -> None:
+    from fourge.memory.live import LiveBytes
+    from fourge.optim.kernel import update_
+
+    weight = torch.zeros(64, COLUMNS, dtype=torch.bfloat16)
+    state = {k: v for k, v in new_state(weight, "bf16", "nvfp4").items() if k != "step"}
+    blocks = weight.view(-1, 128)
+    with LiveBytes() as live:
+        update_(blocks, None, blocks, state, "nvfp4", torch.zeros(10), torch.zeros(2),
+                torch.zeros(()), run=lambda stage: lambda *args: None)  # fmt: skip
+    assert live.lap().total == pytest.approx(scratch_nbytes(weight, "nvfp4", None), abs=64)

@@ -9,7 +9,7 @@ from fourge.data.batch import MASKED
 from fourge.data.dataset import Dataset, open_dataset
 from fourge.train.loss import Weights
 from fourge.train.step import batch_loss
-from fourge.train.teacher import TeacherCache, ask_base, cache_name
+from fourge.train.teacher import TeacherCache, ask_base, cache_name, cache_nbytes
 from tests.conftest import byte_tokenizer, tiny_model
 
 ROWS = ["who?\tme\nwhere are you?\there, as ever\n", "sky?\tblue\nsea?\tdeep\nsun?\tfar away\n"]
@@ -119,3 +119,10 @@ def test_progress_is_told_row_by_row(dataset: Dataset) -> None:
     ask_base(tiny_model("qwen3", tied=True), dataset, [1], 2,
              progress=lambda done, total: seen.append((done, total)))  # fmt: skip
     assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_the_cache_has_the_size_that_a_plan_is_told(dataset: Dataset, tmp_path: Path) -> None:
+    cache = ask_base(tiny_model("qwen3", tied=True), dataset, [0, 1], 8)
+    parts = [*cache._token.values(), *cache._log_p.values()]
+    positions = sum(len(part) for part in cache._token.values())
+    assert sum(part.nbytes for part in parts) == cache_nbytes(positions, 8)

@@ -79,6 +79,29 @@ def step(repeats: int, batch: int, tokens: int, as_json: bool) -> None:
 
 
 @bench.command()
+@json_option
+def plan(as_json: bool) -> None:
+    """The memory plan against real runs: 14 configurations, one after the other.
+
+    Planned with defaults and with this machine's calibration, and measured; up to 9 GiB
+    and about 20 minutes.
+    """
+    calm_libraries()
+    from fourge.bench.plan import compare
+
+    rows = []
+    if not as_json:
+        out.print(f"{'':46} {'defaults':>9} {'':>6} {'calibr.':>9} {'':>6} {'measured':>9}",
+                  soft_wrap=True)  # fmt: skip
+    for row in compare():
+        rows.append(row)
+        if not as_json:
+            out.print(row.row(), soft_wrap=True)
+    if as_json:
+        echo_json([asdict(row) for row in rows])
+
+
+@bench.command()
 @click.option("--steps", default=100, show_default=True)
 @click.option("--seeds", default=3, show_default=True)
 @click.option("--lr", default=2e-5, show_default=True)

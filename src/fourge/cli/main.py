@@ -1,7 +1,7 @@
 """``fourge``: the command group, its errors and its exit statuses.
 
-Exit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged, 124 stopped by the guard,
-130 interrupted, 143 terminated.
+Exit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged, 5 does not fit,
+124 stopped by the guard, 130 interrupted, 143 terminated.
 """
 
 import errno
@@ -17,6 +17,7 @@ from fourge.core.errors import FourgeError
 
 VERBS = {
     "demo": "The whole job on the embedded model.",
+    "plan": "What a run will hold in memory, and whether it fits.",
     "step": "One training step, and what each phase of it costs.",
     "train": "Train as a run file says.",
     "chat": "Talk to a model.",
@@ -52,7 +53,7 @@ class Verbs(click.Group):
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged, "
-    "124 stopped by the guard, 130 interrupted, 143 terminated.",
+    "5 does not fit, 124 stopped by the guard, 130 interrupted, 143 terminated.",
 )
 @click.version_option(__version__, prog_name="fourge")
 def fourge() -> None:

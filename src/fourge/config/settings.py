@@ -148,6 +148,11 @@ class OptimSettings(Strict):
 class MemorySettings(Strict):
     limit: SizeOrAuto = "auto"  # of the whole machine, as 100GiB; auto: all but guard.floor
 
+    @property
+    def limit_bytes(self) -> int | None:
+        """The limit that is asked for; None for what the machine can give."""
+        return None if self.limit == "auto" else parse_size(self.limit)
+
 
 class GuardSettings(Strict):
     enabled: bool = True

@@ -53,6 +53,12 @@ class DivergedError(FourgeError):
     exit_code = 3
 
 
+class PlanError(FourgeError):
+    """A run that needs more memory than it may have."""
+
+    exit_code = 5
+
+
 def first_line(error: Exception) -> str:
     """What another library's error says, without the rest of its text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

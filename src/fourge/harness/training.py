@@ -28,6 +28,7 @@ from fourge.core.errors import FourgeError, OutputError
 from fourge.core.events import FILE, EventLog
 from fourge.core.files import whole_file, write_errors
 from fourge.guard.client import Beat
+from fourge.harness.planning import require_fits
 from fourge.harness.resuming import (
     EXPORT,
     RUN_FILE,
@@ -96,6 +97,7 @@ def train(
     checked = check(run, tell)
     if state is not None:
         require_same_run(state, run, checked)
+    planned = require_fits(run)
     ready = make_ready(checked, tell)
     begin = Begin(uuid.uuid4().hex[:12])
     if state is not None:
@@ -107,6 +109,7 @@ def train(
     with _alone(run.out):
         _write_run_file(run)
         log = EventLog(run.out / FILE, begin.run)
+        log.write("planned", peak=planned.peak, phase=planned.peak_phase, phases=planned.phases)
         yield from _recorded(ready, log, begin, stop)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fourge.core.errors import FormatError, first_line
-from fourge.formats.stored import NVFP4, Stored, Tensors
+from fourge.formats.stored import KINDS, NVFP4, Stored, Tensors
 from fourge.model.source import Source
 from fourge.model.swap import compute_dtype, nvfp4_layers, quantize_, scale_groups_of
 from fourge.nvfp4.gemm import Scheme
@@ -62,6 +62,22 @@ def load_model(
     if matrices:
         _load_matrices(model, tensors, backend, codes_only, progress)
     return model.eval()
+
+
+def loader_nbytes(source: Source, dtype: torch.dtype) -> int:
+    """What ``load_model`` holds at most beside the finished model: one tensor as it is read.
+
+    One that lies in the file in the model's dtype is read into its place. A quantised one is
+    there as stored and, decoded, as float32.
+    """
+    return max((_while_read(stored, dtype) for stored in source.tensors.values()), default=0)
+
+
+def _while_read(stored: Stored, dtype: torch.dtype) -> int:
+    kind = KINDS.get(stored.kind)
+    if kind == dtype:
+        return 0
+    return stored.nbytes + (4 * prod(stored.shape) if kind is None else 0)
 
 
 def empty_model(config: Any, dtype: torch.dtype) -> Any:

@@ -14,6 +14,7 @@ Shapes: M activation rows, N weight rows, C columns of both.
 """
 
 import threading
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
@@ -93,7 +94,14 @@ def drop_scratch() -> None:
 def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
     """The weight decoded into the scratch buffer: use it before the next call."""
     out = scratch(matrix.shape, dtype, matrix.packed_RC.device)
+    if out.is_meta:  # a plan's: there is a size, and no value to decode
+        return out
     return dequantize(matrix, out=out)
+
+
+def scratch_nbytes(shapes: Iterable[tuple[int, int]], dtype: torch.dtype) -> int:
+    """What the buffer takes once every weight of these shapes has been decoded into it."""
+    return max((rows * cols for rows, cols in shapes), default=0) * dtype.itemsize
 
 
 def dequant_linear(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:

@@ -174,7 +174,7 @@ class Nvfp4Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         device = x.device.type
-        if torch.is_autocast_enabled(device):
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             x = x.to(torch.get_autocast_dtype(device))
         if self.observed is not None:
             self.observed = torch.maximum(self.observed, x.detach().abs().amax().float())

@@ -65,6 +65,15 @@ class Nvfp4Matrix:
         """Exact size of a matrix of this shape. The planner and the allocator both ask here."""
         return rows * cols // 2 + rows * cols // BLOCK + 4
 
+    @classmethod
+    def empty(cls, rows: int, cols: int, device: torch.device | str) -> Self:
+        """A matrix of this shape whose values are whatever was there."""
+        return cls(
+            torch.empty(rows, cols // 2, dtype=torch.uint8, device=device),
+            torch.empty(rows, cols // BLOCK, dtype=torch.float8_e4m3fn, device=device),
+            torch.empty((), device=device),
+        )
+
     def to(self, device: torch.device) -> Self:
         """The same matrix on a device; itself if it is there."""
         if self.packed_RC.device == device:

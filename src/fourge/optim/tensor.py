@@ -39,6 +39,19 @@ def new_state(param: Tensor, master: MasterFormat, moments: MomentFormat) -> dic
     return state
 
 
+def scratch_nbytes(param: Tensor, moments: MomentFormat, chunk_rows: int | None) -> int:
+    """What an update of this parameter holds at most, beside the parameter and its state.
+
+    Kernels are compiled and keep values in registers, so it is what lies between them: 4-bit
+    moments unpacked to bytes (2 per value); of a packed weight its float32 values, the same made
+    fair, their codes and the scales of their blocks (11 per value).
+    """
+    rows, columns = rows_and_columns(tuple(param.shape))
+    values = columns * min(rows, chunk_rows or max(1, CHUNK // columns))
+    per_value = 2 if format_for(tuple(param.shape), moments) == "nvfp4" else 0
+    return values * (per_value + (11 if isinstance(param, PackedWeight) else 0))
+
+
 def update_tensor_(
     name: str,
     param: Tensor,

@@ -141,6 +141,7 @@ class _HeadLoss(torch.autograd.Function):
                 grad_hidden[part] = _grad_hidden(logit_VC, dense, hidden_TH.dtype)
             if grad_weight is not None:
                 _add_grad_weight_(grad_weight, logit_VC, hidden_TH[part], add=several)
+            del logit_VC
         ctx.grads = [grad_hidden, None if grad_weight is None else grad_weight.to(weight_VH.dtype)]
         ctx.backward_twice, ctx.weight = backward_twice, weight_VH
         total, target_sum, teacher_sum = sums.unbind()
@@ -182,6 +183,7 @@ def logits(hidden_CH: Tensor, weight_VH: Tensor) -> Tensor:
             torch.mm(weight, hidden_CH.T, out=logit_VC[slab])
         else:
             logit_VC[slab] = weight @ hidden_CH.T
+        del weight  # before the next slab is made
     return logit_VC
 
 
@@ -253,3 +255,4 @@ def _add_grad_weight_(grad_VH: Tensor, grad_VC: Tensor, hidden_CH: Tensor, *, ad
             grad_VH[slab] += product
         else:
             grad_VH[slab] = product
+        del product

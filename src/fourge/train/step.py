@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fourge.core.errors import DivergedError
+from fourge.core.process import trim_heap
 from fourge.data.batch import MASKED, Batch
 from fourge.train.loss import Loss, Teacher, Weights, head_loss
 
@@ -28,6 +29,10 @@ def batch_loss(
     if teacher is not None:
         teacher = teacher.to(hidden_TH.device)
         target_T = target_T.masked_fill(teacher.has_T, MASKED)
+    if hidden_TH.device.type == "cpu":
+        # The blocks leave holes in the C library's heap, and the head needs the most memory of
+        # all: they are given back first (12 % of the peak with 1,024 tokens, measured).
+        trim_heap()
     return head_loss(
         hidden_TH, model.get_output_embeddings(), target_T, weights,
         teacher=teacher, chunk=chunk, backward_twice=backward_twice,

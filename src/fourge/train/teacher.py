@@ -62,6 +62,11 @@ class TeacherCache:
         return TeacherCache(parts["token"], parts["log_p"], top_k)
 
 
+def cache_nbytes(positions: int, top_k: int) -> int:
+    """What the cache of so many target positions holds: an int32 and a float32 per token."""
+    return 8 * positions * top_k
+
+
 def cache_name(weights_digest: str, dataset: Dataset, files: Iterable[int], top_k: int) -> str:
     """A file name that stands for everything the cache depends on."""
     text = f"{weights_digest} {dataset.digest} {sorted(files)} {top_k}"
