@@ -63,7 +63,8 @@ def test_a_backward_pass_is_counted_like_a_real_one() -> None:
         x = torch.ones(32, 64, device=device)
         with LiveBytes([weight, x]) as live:
             (x @ weight).relu().sum().backward()
-        return live.lap()
+        most: Held = live.lap()
+        return most
 
     assert peak("meta") == peak("cpu") != Held()
 
