@@ -14,3 +14,16 @@ def test_the_bench_prints_ratios_and_json(monkeypatch: pytest.MonkeyPatch) -> No
     assert "out.copy_(weight)" in result.stdout
     as_json = CliRunner().invoke(bench, ["nvfp4", "--repeats", "1", "--no-load", "--json"])
     assert json.loads(as_json.stdout)[0]["speed"]["out.copy_(weight)"] == 1.0
+
+
+def test_the_plan_s_rows_are_printed_as_they_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fourge.bench import plan
+
+    settings = {"tokens": 64, "master": "bf16", "moments": "int8", "recompute": "block"}
+    row = plan.Compared("smollm2-135m", settings, 110, 98, 100)
+    monkeypatch.setattr(plan, "compare", lambda: iter([row]))
+    result = CliRunner().invoke(bench, ["plan"])
+    assert result.exit_code == 0, result.output
+    assert row.row() in result.stdout
+    as_json = CliRunner().invoke(bench, ["plan", "--json"])
+    assert json.loads(as_json.stdout)[0]["measured"] == 100
