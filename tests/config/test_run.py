@@ -35,6 +35,7 @@ def test_the_defaults_are_those_of_the_documents(load: Load, tmp_path: Path) -> 
             "weight_decay": 0.0, "clip": 1.0, "clip_method": "auto", "chunk_rows": None,
             "groups": [],
         },
+        "memory": {"limit": "auto"},
         "out": str(tmp_path / "runs" / "x"),
     }  # fmt: skip
 
