@@ -22,10 +22,25 @@ def test_the_guards_bench_prints_a_table_and_json(monkeypatch: pytest.MonkeyPatc
     jobs = [guard.Steady("does nothing", 60.0, 0.001, {"killed": 0}, 0)]
     monkeypatch.setattr(guard, "fast", lambda count: runs * count)
     monkeypatch.setattr(guard, "steady", lambda minutes: jobs)
-    result = CliRunner().invoke(bench, ["guard", "--runs", "2"])
+    result = CliRunner().invoke(bench, ["guard", "--runs", "2", "--asked", "0"])
     assert result.exit_code == 0, result.output
     assert "1 x 1 MiB pieces, guard            2  2.0 GB/s" in result.stdout
     assert "0.10% of a core, killed 0" in result.stdout
-    as_json = json.loads(CliRunner().invoke(bench, ["guard", "--runs", "1", "--json"]).stdout)
+    as_json = json.loads(
+        CliRunner().invoke(bench, ["guard", "--runs", "1", "--asked", "0", "--json"]).stdout
+    )
     assert as_json["fast"][0]["past"] == 5 << 20
     assert as_json["steady"][0]["steps"] == {"killed": 0}
+
+
+def test_the_plan_s_rows_are_printed_as_they_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fourge.bench import plan
+
+    settings = {"tokens": 64, "master": "bf16", "moments": "int8", "recompute": "block"}
+    row = plan.Compared("smollm2-135m", settings, 110, 98, 100)
+    monkeypatch.setattr(plan, "compare", lambda: iter([row]))
+    result = CliRunner().invoke(bench, ["plan"])
+    assert result.exit_code == 0, result.output
+    assert row.row() in result.stdout
+    as_json = CliRunner().invoke(bench, ["plan", "--json"])
+    assert json.loads(as_json.stdout)[0]["measured"] == 100

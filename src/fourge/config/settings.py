@@ -52,7 +52,10 @@ def _recompute(value: object) -> object:
 
 def _size_or_auto(value: str) -> str:
     if value != "auto":
-        parse_size(value)
+        try:
+            parse_size(value)
+        except ValueError as error:
+            raise ValueError(f"is {shown(value)}; it must be auto or a size, as 100GiB") from error
     return value
 
 
@@ -156,9 +159,7 @@ class MemorySettings(Strict):
 
 class GuardSettings(Strict):
     enabled: bool = True
-    floor: SizeOrAuto = (
-        "auto"  # what must stay left; auto: 8GiB, a tenth where there is less than 64
-    )
+    floor: SizeOrAuto = "auto"  # what must stay left; auto: 8GiB, a tenth below 64GiB
     over_s: NotNegative = 0.0
     grace_s: NotNegative = 20.0  # from being asked to leave to being killed
     silent_s: NotNegative = 1800.0  # without a micro-step; 0: any time

@@ -33,6 +33,7 @@ def draw(plan: Plan, limit: Limit, path: Path, title: str) -> None:
     _bars(axes, plan)
     axes.axhline(limit.nbytes / GIB, color="black", linestyle="--",
                  label=f"limit {size(limit.nbytes)}")  # fmt: skip
+    axes.set_ylim(top=1.05 * max(plan.peak, limit.nbytes) / GIB)
     axes.set_ylabel("GiB")
     axes.set_title(f"{title}: peak {size(plan.peak)} in {plan.peak_phase}")
     handles, labels = axes.get_legend_handles_labels()
