@@ -1,6 +1,5 @@
 """``fourge plan``: what a run will hold in memory, and whether it fits."""
 
-import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +57,6 @@ def plan(
     """
     run, given = _asked(run_file, settings, model, limit)
     calm_libraries()
-    logging.getLogger("fourge").setLevel(logging.WARNING)  # nothing is really quantised here
     from fourge.memory.advice import advise, refuse_offload
     from fourge.memory.machine import this_machine
     from fourge.memory.plan import plan as make_plan

@@ -82,7 +82,8 @@ def quantize_(
         ScaleGroup([layers[name] for name in group], recipe)
     kept = tuple(name for name in linears if name not in layers)
     swapped = Swapped(scheme, used, tuple(chosen), kept)
-    logger.info("%s", swapped)
+    if device.type != "meta":  # a model that is only planned is not worth a line
+        logger.info("%s", swapped)
     return swapped
 
 
