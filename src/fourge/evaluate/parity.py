@@ -33,8 +33,8 @@ TOP = 10
 class Bounds:
     """What two models that cannot be equal must keep to."""
 
-    cosine: float = 0.9
-    agreement: float = 0.7
+    cosine: float
+    agreement: float  # a share of the tokens
 
 
 @dataclass(frozen=True, slots=True)

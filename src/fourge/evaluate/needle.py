@@ -1,0 +1,139 @@
+"""Does a model still know what it read, at every depth and length, and what does remembering cost?
+
+A secret is hidden in a long text (``haystack``), which is fed in chunks into one cache; then the
+question is asked. Prompts differ only from the secret on, and go from the deepest to the
+shallowest, so that what is common to two of them is fed once.
+
+While the cache is first filled the memory of the process is read after every chunk. It should grow
+by the same amount with every token: keys and values of all layers, and nothing else. The first
+chunk also brings what is there once and stays, and is left out of the account.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fourge.chat.feed import Feed
+from fourge.core.process import resident_bytes, trim_heap
+from fourge.evaluate.haystack import Haystack, secret
+
+ANSWER = 32  # tokens of a reply
+Progress = Callable[[str, int, int], None]  # what, done, of how many
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One prompt, and what was said to it."""
+
+    length: int  # as asked for
+    tokens: int  # of the prompt
+    depth: float
+    code: str
+    reply: str
+
+    @property
+    def found(self) -> bool:
+        return self.code in self.reply.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Memory after so many tokens."""
+
+    tokens: int
+    cache: int
+    resident: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What was remembered, and what it took."""
+
+    asked: tuple[Asked, ...]
+    held: tuple[Held, ...]
+
+    @property
+    def share(self) -> float:
+        return self.of()
+
+    def of(self, *, length: int | None = None, depth: float | None = None) -> float:
+        """The share that was found, of all or of one length or depth."""
+        found = [
+            each.found
+            for each in self.asked
+            if length in (None, each.length) and depth in (None, each.depth)
+        ]
+        return sum(found) / len(found)
+
+
+def depths_of(count: int) -> list[float]:
+    """So many depths, evenly from the beginning to the end; one is in the middle."""
+    return [at / (count - 1) for at in range(count)] if count > 1 else [0.5]
+
+
+def recall(
+    model: Any,
+    haystack: Haystack,
+    lengths: Sequence[int],
+    depths: Sequence[float],
+    *,
+    chunk: int,
+    seed: int = 0,
+    progress: Progress,
+) -> Recall:
+    """Hide and ask, at every depth of every length.
+
+    Raises:
+        DataError: a length has no room for the question, or the text is too short for it.
+        FormatError: a logit is not finite.
+    """
+    feed = Feed(model, piece=chunk)
+    cases = [(n, d) for n in sorted(lengths, reverse=True) for d in sorted(depths, reverse=True)]
+    asked, held = [], []
+    for number, (length, depth) in enumerate(cases):
+        code = secret(seed, number)
+        prompt = haystack.prompt(length - ANSWER, depth, code)
+        if not held:
+            held = fill(feed, prompt)
+        reply = _reply(feed, haystack, prompt)
+        asked.append(Asked(length, len(prompt), depth, code, reply))
+        progress("asking", number + 1, len(cases))
+    return Recall(tuple(asked), tuple(held))
+
+
+def fill(feed: Feed, prompt: Sequence[int]) -> list[Held]:
+    """Feed a prompt in chunks, and say what was held after each."""
+    held = []
+    for start in range(0, len(prompt), feed.piece):
+        feed.feed(prompt[start : start + feed.piece])
+        trim_heap()
+        held.append(Held(len(feed.ids), feed.nbytes, _in_memory(feed.model.device)))
+    return held
+
+
+def growth(held: Sequence[Held], what: str) -> float | None:
+    """Bytes of ``cache`` or ``resident`` that a token adds; None where nothing was added."""
+    if len(held) < 2:
+        return None
+    first, last = held[0], held[-1]
+    return float((getattr(last, what) - getattr(first, what)) / (last.tokens - first.tokens))
+
+
+def _in_memory(device: torch.device) -> int:
+    cuda = device.type == "cuda"
+    return torch.cuda.memory_allocated(device) if cuda else resident_bytes()
+
+
+def _reply(feed: Feed, haystack: Haystack, prompt: Sequence[int]) -> str:
+    """The greedy answer."""
+    stop = haystack.script.stop_ids(feed.model.config)
+    logits_V, said = feed.hold(prompt), list[int]()
+    while logits_V is not None and len(said) < ANSWER:
+        token = int(logits_V.argmax())
+        if token in stop:
+            break
+        said.append(token)
+        logits_V = feed.feed([token])[-1]
+    return haystack.script.said_after(prompt, said)
