@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fourge.chat.conversation import Script
+from fourge.chat.conversation import Template
 from fourge.chat.load import load
 from fourge.chat.session import Limits, Session
 from fourge.checkpoint.source import open_any
@@ -198,6 +198,6 @@ def ask(model: str | Path, question: str, *, max_tokens: int = 48) -> str:
         DataError: the model has no chat template.
     """
     opened = open_any(model)
-    script = Script(opened.source.tokenizer(), opened.template_arguments)
-    session = Session(load(opened).model, script)
+    template = Template(opened.source.tokenizer(), opened.template_arguments)
+    session = Session(load(opened).model, template)
     return session.ask(question, limits=Limits(max_tokens=max_tokens)).reply.strip()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from fourge.chat.conversation import Script
+from fourge.chat.conversation import Template
 from fourge.chat.sampling import Chooser
 from fourge.chat.session import Session
 from tests.conftest import TINY, byte_tokenizer
@@ -73,7 +73,7 @@ def session_of(
 ) -> Session:
     tokenizer = TOKENIZERS[name]()
     model = model_for(tokenizer, FAMILIES[name], **(config or {}))
-    return Session(model, Script(tokenizer), **kwargs)
+    return Session(model, Template(tokenizer), **kwargs)
 
 
 def whole(model: Any, ids: Sequence[int]) -> Tensor:
@@ -91,6 +91,6 @@ def says(monkeypatch: pytest.MonkeyPatch, *replies: Sequence[int]) -> None:
 
 def bytes_of(session: Session, text: str, *, stop: bool = True) -> list[int]:
     """A text as a model may say it and no tokenizer would: byte by byte, "th" not merged."""
-    encode = session.script.renderer.encode
+    encode = session.template.renderer.encode
     ids = [token for letter in text for token in encode(letter)]
     return [*ids, min(session.stop_ids)] if stop else ids

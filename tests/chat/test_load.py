@@ -80,6 +80,8 @@ def test_the_path_is_chosen_by_what_the_model_is(tiny_folder: Folder, tmp_path: 
     packed = open_any(tmp_path / "out")
     assert choose_path(packed, "auto") == "packed"
     assert choose_path(packed, "train") == "train"
+    with pytest.raises(ConfigError, match="no path 'fast'"):
+        choose_path(packed, "fast")
     for opened in (packed, Opened(dense.source, scheme="w4a16")):
         assert choose_path(opened, "auto") == "packed"
         with pytest.raises(ConfigError, match="no dense path"):

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoTokenizer
 
 from fourge.chat.batch import reply_to_all
-from fourge.chat.conversation import Script
+from fourge.chat.conversation import Template
 from fourge.chat.load import load
 from fourge.chat.session import Limits, Session
 from fourge.checkpoint.source import Opened, open_any
@@ -24,12 +24,12 @@ SMALL: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "num_attent
 
 
 def session_with(tokenizer: Any, **arguments: Any) -> Session:
-    return Session(model_for(tokenizer, **SMALL), Script(tokenizer, arguments))
+    return Session(model_for(tokenizer, **SMALL), Template(tokenizer, arguments))
 
 
 def require_whole(session: Session) -> None:
     """transformers' own rendering is in the cache, and the logits are those of one full pass."""
-    ids, tokenizer = list(session.feed.ids), session.script.tokenizer
+    ids, tokenizer = list(session.feed.ids), session.template.tokenizer
     messages = [{"role": m.role, "content": m.content} for m in session.messages]
     assert tokenizer.decode(ids) == tokenizer.apply_chat_template(messages, tokenize=False)
     logits = session.feed.feed([5])[-1]
@@ -57,7 +57,7 @@ def test_qwen3_as_it_is(thinking: bool, monkeypatch: pytest.MonkeyPatch) -> None
     stop = tokenizer.convert_tokens_to_ids("<|im_end|>")
     thought = "<think>\nlet me see\n</think>\n\n" if thinking else ""
     replies = [f"{thought}\u4f60\u597d {n}" for n in range(3)]
-    says(monkeypatch, *[[*session.script.renderer.encode(reply), stop] for reply in replies])
+    says(monkeypatch, *[[*session.template.renderer.encode(reply), stop] for reply in replies])
     for turn, reply in enumerate(replies):
         before = len(session.feed.ids)
         answer = session.ask(f"question {turn}")
@@ -71,7 +71,7 @@ def test_qwen3_as_it_is(thinking: bool, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_smollm2_as_it_is(smollm2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_with(smollm2)
-    says(monkeypatch, *[[*session.script.renderer.encode(f"reply {n}"), 2] for n in range(3)])
+    says(monkeypatch, *[[*session.template.renderer.encode(f"reply {n}"), 2] for n in range(3)])
     for turn in range(3):
         before = len(session.feed.ids)
         answer = session.ask(f"question {turn}")
@@ -93,9 +93,10 @@ def test_a_system_text_of_ones_own_takes_the_place_of_smollm2s(smollm2: Any) -> 
 def test_the_embedded_model_remembers_and_says_the_same_in_a_batch(
     opened: Opened, smollm2: Any
 ) -> None:
-    session = Session(load(opened).model, Script(smollm2))
+    session = Session(load(opened).model, Template(smollm2))
     prompts = ["What is the capital of France?", "Hi"]
-    replies = reply_to_all(session.feed.model, session.script, prompts, max_tokens=8)
+    asked = [[Message("user", prompt)] for prompt in prompts]
+    replies = reply_to_all(session.feed.model, session.template, asked, max_tokens=8)
     for prompt, reply in zip(prompts, replies, strict=True):
         session.begin()
         assert session.ask(prompt, limits=Limits(max_tokens=8)).ids == reply.ids

@@ -47,7 +47,7 @@ def test_logits_are_changed_just_as_transformers_own_generate_changes_them(
 )  # fmt: skip
 def test_a_turn_is_what_transformers_own_generate_says(sampling: Sampling) -> None:
     session = session_of("smollm2")
-    prompt = ids_of(session.script.prompt([Message("user", "hello")]))
+    prompt = ids_of(session.template.prompt([Message("user", "hello")]))
     answer = session.ask("hello", sampling, Limits(max_tokens=20))
     model = session.feed.model
     settings = {name: value for name, value in asdict(sampling).items() if name != "seed"}

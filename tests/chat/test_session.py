@@ -14,7 +14,9 @@ from tests.chat.samples import TOKENIZERS, bytes_of, says, session_of, whole
 def require_whole(session: Session) -> None:
     """The cache holds what the template writes, and its next logits are those of one full pass."""
     ids = list(session.feed.ids)
-    assert session.script.tokenizer.decode(ids) == session.script.renderer.text(session.messages)
+    assert session.template.tokenizer.decode(ids) == session.template.renderer.text(
+        session.messages
+    )
     assert session.feed.cache.get_seq_length() == len(ids)
     torch.testing.assert_close(
         session.feed.feed([5])[-1], whole(session.feed.model, [*ids, 5])[-1], rtol=0, atol=1e-5
@@ -61,9 +63,9 @@ def test_thoughts_that_the_template_drops_are_fed_anew_and_counted(
     says(monkeypatch, bytes_of(session, "<think>hm</think>\n\nyes"), bytes_of(session, "no"))
     first = session.ask("hello")
     before = len(session.feed.ids)
-    assert "<think>" in session.script.tokenizer.decode(session.feed.ids)
+    assert "<think>" in session.template.tokenizer.decode(session.feed.ids)
     answer = session.ask("why?")
-    assert "<think>" not in session.script.tokenizer.decode(session.feed.ids)
+    assert "<think>" not in session.template.tokenizer.decode(session.feed.ids)
     assert answer.reused == first.fed  # all that stood before the thought
     assert answer.dropped == before - first.fed
     require_whole(session)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from fourge.chat import stored
 from fourge.chat.feed import CacheKind
 from fourge.chat.session import Limits
 from fourge.chat.stored import load_session, save_session
@@ -91,6 +92,28 @@ def test_what_is_no_session_is_refused(tmp_path: Path) -> None:
         load_session(session, tmp_path / "other.safetensors")
     with pytest.raises(FormatError, match="could not be read"):
         load_session(session, tmp_path / "nothing.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [(b'"role": "user"', b'"role": "boss"', "boss"), (b'"format": 1', b'"format": 9', "format 9")],
+)
+def test_a_sound_file_that_says_what_cannot_be_is_refused(
+    old: bytes, new: bytes, says: str, tmp_path: Path
+) -> None:
+    session, path = session_of(), tmp_path / "s.safetensors"
+    session.ask("hello", limits=SHORT)
+    save_session(session, path)
+    tensors = load_file(path)
+    text = bytearray(bytes(tensors["session"].tolist()).replace(old, new))
+    tensors["session"] = torch.frombuffer(text, dtype=torch.uint8)
+    del tensors["digest"]
+    save_file({**tensors, "digest": stored._digest(tensors)}, path)
+    before = list(session.messages)
+    with pytest.raises(FormatError) as caught:
+        load_session(session, path)
+    assert says in str(caught.value)
+    assert session.messages == before
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from fourge.bench import guard
 from fourge.bench import nvfp4 as library
 from fourge.cli.bench import bench
 
@@ -14,3 +15,17 @@ def test_the_bench_prints_ratios_and_json(monkeypatch: pytest.MonkeyPatch) -> No
     assert "out.copy_(weight)" in result.stdout
     as_json = CliRunner().invoke(bench, ["nvfp4", "--repeats", "1", "--no-load", "--json"])
     assert json.loads(as_json.stdout)[0]["speed"]["out.copy_(weight)"] == 1.0
+
+
+def test_the_guards_bench_prints_a_table_and_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [guard.Fast("guard", 1, 1, 5 << 20, 2e9, 124)]
+    jobs = [guard.Steady("does nothing", 60.0, 0.001, {"killed": 0}, 0)]
+    monkeypatch.setattr(guard, "fast", lambda count: runs * count)
+    monkeypatch.setattr(guard, "steady", lambda minutes: jobs)
+    result = CliRunner().invoke(bench, ["guard", "--runs", "2"])
+    assert result.exit_code == 0, result.output
+    assert "1 x 1 MiB pieces, guard            2  2.0 GB/s" in result.stdout
+    assert "0.10% of a core, killed 0" in result.stdout
+    as_json = json.loads(CliRunner().invoke(bench, ["guard", "--runs", "1", "--json"]).stdout)
+    assert as_json["fast"][0]["past"] == 5 << 20
+    assert as_json["steady"][0]["steps"] == {"killed": 0}

@@ -2,12 +2,14 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner, Result
 
+from fourge.cli import chat_prompt
 from fourge.cli.chat import chat
 from fourge.core.errors import CheckError, ConfigError, DataError, FormatError, OutputError
 from fourge.nvfp4 import compiled
@@ -76,6 +78,30 @@ def test_lines_from_a_pipe_are_turns_and_commands(model: str, tmp_path: Path) ->
     assert [turn["turn"] for turn in turns] == [1, 2, 3]
     histories = [event["messages"] for event in events if event["kind"] == "history"]
     assert histories == [[], [{"role": "system", "content": "Be kind."}]]
+
+
+def test_one_ctrl_c_too_many_does_not_end_a_typed_session(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+
+    def heed(talk: Any, line: str) -> bool:
+        heard.append(line)
+        if len(heard) == 1:
+            raise KeyboardInterrupt
+        return True
+
+    monkeypatch.setattr(chat_prompt, "heed", heed)
+    monkeypatch.setattr(chat_prompt, "typed", lambda tell: iter(["one", "two"]))
+    terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("fourge.cli.chat.sys", terminal)
+    run(model)
+    assert heard == ["one", "two"]
+    heard.clear()
+    monkeypatch.undo()
+    monkeypatch.setattr(chat_prompt, "heed", heed)
+    assert CliRunner().invoke(chat, [model, "--no-log"], input="one\ntwo\n").exit_code != 0
+    assert heard == ["one"]
 
 
 def test_three_quotes_hold_a_question_of_many_lines(model: str) -> None:

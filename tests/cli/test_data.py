@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,8 +20,11 @@ def file_of(folder: Path, name: str, rows: int, answer: str = "yes") -> Path:
 
 
 def test_identity_data_is_made_with_a_real_model(tiny_folder: Folder, tmp_path: Path) -> None:
+    model = shutil.copytree(tiny_folder("qwen3"), tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1024}))
     args = ["make", "identity", "--name", "F# 之神", "--languages", "de", "--model",
-            str(tiny_folder("qwen3")), "--out", str(tmp_path / "out"),
+            str(model), "--out", str(tmp_path / "out"),
             "--max-tokens", "6"]  # fmt: skip
     result = CliRunner().invoke(data, args)
     assert result.exit_code == 0, result.output
@@ -28,7 +32,7 @@ def test_identity_data_is_made_with_a_real_model(tiny_folder: Folder, tmp_path: 
     assert "fourge train" in result.stdout
     assert len(read_examples(tmp_path / "out" / "identity.jsonl")) == 54
     run = (tmp_path / "out" / "run.yaml").read_text()
-    assert str(tiny_folder("qwen3").resolve()) in run
+    assert str(model.resolve()) in run
     again = CliRunner().invoke(data, args)
     assert isinstance(again.exception, OutputError)
     as_json = CliRunner().invoke(data, [*args, "--overwrite", "--json", "--answers", "template"])

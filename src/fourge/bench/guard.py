@@ -31,6 +31,7 @@ from fourge.core.units import size
 from fourge.guard.counters import Counters
 from fourge.guard.options import guard_argv
 
+ROOT = Path("/")
 GIB = 1 << 30
 AWAY = 3 * GIB // 2
 AT_MOST = 4 * GIB
@@ -81,7 +82,7 @@ def fast(runs: int) -> Iterator[Fast]:
     """
     _sample_on_time()
     pair: list[tuple[str, Stopper]] = [("guard", _guard), ("poller", _poller)]
-    with Counters() as counters:
+    with Counters(ROOT) as counters:
         for _ in range(runs):
             for processes, piece_mib in VARIANTS:
                 for name, stopper in pair:
@@ -133,13 +134,17 @@ def _fast(
 
 
 def _guard(counters: Counters, command: list[str], floor: int) -> tuple[int, int]:
-    argv = guard_argv(command, {"floor": f"{floor // MIB}MiB", "recover_s": str(RECOVER_S)})
-    process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    process = _guarded(command, floor, recover_s=str(RECOVER_S))
     lowest = counters.read().left
     while process.poll() is None:
         lowest = min(lowest, counters.read().left)
         time.sleep(0.001)
     return lowest, process.returncode
+
+
+def _guarded(command: list[str], floor: int, **options: str) -> "subprocess.Popen[bytes]":
+    chosen = {"floor": f"{floor // MIB}MiB", "root": str(ROOT), **options}
+    return subprocess.Popen(guard_argv(command, chosen), stderr=subprocess.DEVNULL)
 
 
 def _poller(counters: Counters, command: list[str], floor: int) -> tuple[int, int]:
@@ -152,19 +157,19 @@ def _poller(counters: Counters, command: list[str], floor: int) -> tuple[int, in
             lowest = min(lowest, counters.read().left)
             time.sleep(0.001)
         if counters.read().left < floor or process.poll() is not None:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # all have left by themselves
+                os.killpg(process.pid, signal.SIGKILL)
             status = process.wait()
             time.sleep(1.0)  # its memory comes back
             return lowest, status
 
 
 def _steady(name: str, command: list[str]) -> Steady:
-    with Counters() as counters, tempfile.TemporaryDirectory() as folder:
+    with Counters(ROOT) as counters, tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         floor = counters.read().left - (BREATH_GIB + SPARE_GIB) * GIB
-        argv = guard_argv(command, {"floor": f"{max(floor, GIB) // MIB}MiB", "log": str(log)})
         began, used = time.monotonic(), 0.0
-        process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+        process = _guarded(command, max(floor, GIB), log=str(log))
         while process.poll() is None:
             used = max(used, _cpu_s(process.pid))
             time.sleep(0.1)

@@ -8,19 +8,21 @@ Greedy only. A row's logits differ from those of the row alone in the last bits,
 of other shapes is summed in another order; two tokens that close are rare, and then equally good.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fourge.chat.conversation import Script, ids_of
+from fourge.chat.conversation import Template, ids_of
 from fourge.chat.finite import require_finite
 from fourge.chat.session import context_of
 from fourge.chat.stream import HALF
 from fourge.core.errors import DataError
 from fourge.data.records import Message
+
+Progress = Callable[[int, int], None]  # answered, of how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +36,30 @@ class Reply:
 
 def reply_to_all(
     model: Any,
-    script: Script,
-    prompts: Sequence[str],
+    template: Template,
+    conversations: Sequence[Sequence[Message]],
     *,
-    system: str = "",
     max_tokens: int = 64,
-    batch: int = 16,
+    batch: int = 32,
+    progress: Progress | None = None,
 ) -> list[Reply]:
-    """The greedy reply to each prompt, in the order of the prompts.
+    """The greedy reply to each conversation, in their order; the last message of each is a user's.
 
     Raises:
-        DataError: a prompt is empty or too long.
+        DataError: a conversation is too long, or the template cannot write it.
         FormatError: the model's logits are not finite.
     """
-    first = [Message("system", system)] if system else []
-    asked = [[*first, script.question(prompt)] for prompt in prompts]
-    rows = [ids_of(script.prompt(messages)) for messages in asked]
+    rows = [ids_of(template.prompt(messages)) for messages in conversations]
     _require_room(rows, context_of(model.config, None), max_tokens)
     replies: dict[int, Reply] = {}
     for numbers in _batches(rows, batch):
-        said = _generate(model, [rows[n] for n in numbers], script, max_tokens)
+        said = _generate(model, [rows[n] for n in numbers], template, max_tokens)
         for number, (ids, stopped) in zip(numbers, said, strict=True):
-            text = script.said_after(rows[number], ids).rstrip(HALF)
-            replies[number] = Reply(script.content(asked[number], text), tuple(ids), stopped)
+            text = template.said_after(rows[number], ids).rstrip(HALF)
+            said_text = template.content(conversations[number], text)
+            replies[number] = Reply(said_text, tuple(ids), stopped)
+        if progress:
+            progress(len(replies), len(rows))
     return [replies[number] for number in range(len(rows))]
 
 
@@ -64,7 +67,7 @@ def _require_room(rows: Sequence[Sequence[int]], context: int, max_tokens: int) 
     for number, row in enumerate(rows, 1):
         if len(row) + max_tokens > context:
             raise DataError(
-                f"Prompt {number} has {len(row)} tokens and its answer up to {max_tokens}.",
+                f"Conversation {number} has {len(row)} tokens and its answer up to {max_tokens}.",
                 why=f"the model has room for {context}",
                 fix="shorten it, or ask for fewer tokens",
             )
@@ -79,14 +82,14 @@ def _batches(rows: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
 
 @torch.no_grad()
 def _generate(
-    model: Any, rows: Sequence[Sequence[int]], script: Script, max_tokens: int
+    model: Any, rows: Sequence[Sequence[int]], template: Template, max_tokens: int
 ) -> list[tuple[list[int], bool]]:
     """Each row's new tokens up to the stop token, and whether there was one."""
     from transformers import GenerationConfig, LogitsProcessorList
 
     width = max(map(len, rows))
-    stops = script.stop_ids(model.config)
-    pad = min(stops)  # any token will do: it is masked
+    stops = template.stop_ids(model.config)
+    pad = min(stops, default=0)  # any token will do: it is masked
     tokens_BT = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows])
     mask_BT = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
 

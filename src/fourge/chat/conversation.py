@@ -39,7 +39,7 @@ def ids_of(spans: Sequence[Span]) -> list[int]:
     return [token for span in spans for token in span.ids]
 
 
-class Script:
+class Template:
     """A tokenizer and its template: messages into spans, a reply's text into a message."""
 
     def __init__(self, tokenizer: Any, template_arguments: Mapping[str, Any] | None = None) -> None:

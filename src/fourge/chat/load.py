@@ -13,7 +13,7 @@ checkpoint of a run that trains in NVFP4, is packed, and any other model dense.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import torch
 
@@ -27,7 +27,7 @@ from fourge.model.swap import choose_device, compute_dtype, quantize_
 from fourge.model.tensors import linear_names, quantized_source, to_quantize, with_dense_in
 from fourge.nvfp4.recipe import FOURGE
 
-Path = Literal["dense", "train", "packed"]
+PathName = Literal["dense", "train", "packed"]
 Progress = Callable[[str], None]
 
 
@@ -36,7 +36,7 @@ class Loaded:
     """A model that can be talked to."""
 
     model: Any
-    path: Path
+    path: PathName
     dtype: torch.dtype
 
 
@@ -71,8 +71,12 @@ def load(
     return Loaded(model, chosen, kind)
 
 
-def choose_path(opened: Opened, asked: str) -> Path:
-    """The path to take, by rule."""
+def choose_path(opened: Opened, asked: str) -> PathName:
+    """The path to take, by rule.
+
+    Raises:
+        ConfigError: there is none of that name, or none for this model.
+    """
     quantized = has_nvfp4(opened.source) or opened.scheme != "none"
     if asked == "dense" and quantized:
         raise ConfigError(
@@ -80,7 +84,9 @@ def choose_path(opened: Opened, asked: str) -> Path:
         )
     if asked == "auto":
         return "packed" if quantized else "dense"
-    return {"dense": "dense", "train": "train", "packed": "packed"}[asked]  # type: ignore[return-value]
+    if asked not in get_args(PathName):
+        raise ConfigError(f"There is no path {asked!r}.", fix="one of: auto, dense, train, packed")
+    return cast("PathName", asked)
 
 
 def has_nvfp4(source: Source) -> bool:

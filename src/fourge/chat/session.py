@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fourge.chat.conversation import Script, Span, ids_of
+from fourge.chat.conversation import Span, Template, ids_of
 from fourge.chat.feed import PIECE, CacheKind, Feed, common_prefix
 from fourge.chat.sampling import Chooser, Sampling
 from fourge.chat.stream import Stream
@@ -76,14 +76,14 @@ class Session:
     def __init__(
         self,
         model: Any,
-        script: Script,
+        template: Template,
         *,
         cache: CacheKind = "plain",
         piece: int = PIECE,
         window: int | None = None,
         keep_cache: bool = True,
     ) -> None:
-        self.script, self.stop_ids = script, script.stop_ids(model.config)
+        self.template, self.stop_ids = template, template.stop_ids(model.config)
         self.feed = Feed(model, cache=cache, piece=piece)
         self.context = context_of(model.config, window)
         self.window, self.keep_cache = window, keep_cache
@@ -100,7 +100,7 @@ class Session:
         """
         if messages:
             probe = [] if messages[-1].role == "user" else [Message("user", "?")]
-            self.script.prompt([*messages, *probe])
+            self.template.prompt([*messages, *probe])
         self.messages, self.spans, self.last = list(messages), [], None
         self.feed.reset()
 
@@ -139,11 +139,11 @@ class _Turn:
         self.session, self.limits = session, limits
         self.start = time.monotonic()
         self.number = session.turns + 1
-        question = session.script.question(text)
+        question = session.template.question(text)
         everything = [*session.messages, question]
         self.messages = self._remembered(everything)
         self.forgotten = len(everything) - len(self.messages)
-        self.spans = session.script.prompt(self.messages, session.spans)
+        self.spans = session.template.prompt(self.messages, session.spans)
         self.ids = ids_of(self.spans)
         self._require_room()
         if not session.keep_cache:
@@ -151,7 +151,7 @@ class _Turn:
         held = session.feed.ids
         self.reused = min(common_prefix(held, self.ids), len(self.ids) - 1)
         self.dropped = len(held) - self.reused
-        self.stream = Stream(session.script.tokenizer, self.ids, limits.stops)
+        self.stream = Stream(session.template.tokenizer, self.ids, limits.stops)
         self.chooser = Chooser(sampling, self.number, session.feed.model.device)
         self.ended: Ended = "stop"
         self.prefilled = self.start
@@ -162,7 +162,7 @@ class _Turn:
             return messages
 
         def tokens(some: Sequence[Message]) -> int:
-            return len(ids_of(session.script.prompt(some)))
+            return len(ids_of(session.template.prompt(some)))
 
         return remembered(messages, tokens, session.window, self.limits.max_tokens)
 
@@ -218,7 +218,7 @@ class _Turn:
         session, said = self.session, self.stream
         said.finish()
         kept = bool(said.ids) or self.ended == "stop"
-        reply = session.script.content(self.messages, said.text) if kept else ""
+        reply = session.template.content(self.messages, said.text) if kept else ""
         if kept:
             self.spans += self._said()
             session.messages = [*self.messages, Message("assistant", reply)]
@@ -233,14 +233,14 @@ class _Turn:
     def _said(self) -> list[Span]:
         """What the model said, with all its tokens: a stop string may have cut its text."""
         ids = tuple(self.stream.ids)
-        text = self.session.script.said_after(self.ids, ids)
+        text = self.session.template.said_after(self.ids, ids)
         return [Span(text, ids, said=True)] if ids else []
 
     def end(self) -> None:
         """Keep the turn, and feed what ends the answer."""
         session = self.session
         if self.keep():
-            session.spans = session.script.closed(session.messages, self.spans)
+            session.spans = session.template.closed(session.messages, self.spans)
             session.feed.hold(ids_of(session.spans))
             assert session.last is not None, "kept turns are told of"
             session.last = replace(session.last, context=len(session.feed.ids))

@@ -67,28 +67,33 @@ def load_session(session: Session, path: Path) -> None:
         FormatError: the file is damaged, or is no session; the session stays as it was.
         ConfigError: it is of another model, or of another kind of cache.
     """
-    tensors = {name: stored.dense() for name, stored in read_safetensors(path).items()}
-    given = tensors.pop("digest", None)
-    if given is None or "session" not in tensors:
-        raise FormatError(f"{path} is not a session.", fix="give a file that /save wrote")
-    if not torch.equal(given, _digest(tensors)):
-        raise FormatError(f"{path} is damaged.", why="its bytes do not match their digest")
-    state = json.loads(bytes_of(tensors.pop("session")).tobytes())
-    if state["format"] != FORMAT:
-        raise FormatError(f"{path} is of format {state['format']}; this version reads {FORMAT}.")
+    state, tensors = _read(path)
     _require_same(session, path, state)
     try:
         messages = [Message(**each) for each in state["messages"]]
     except DataError as error:
         raise FormatError(f"{path} is not a conversation.", why=error.problem) from error
     session.feed.reset()
-    for index, (layer, length) in enumerate(
-        zip(session.feed.cache.layers, state["lengths"], strict=True)
-    ):
+    layers = zip(session.feed.cache.layers, state["lengths"], strict=True)
+    for index, (layer, length) in enumerate(layers):
         _fill(layer, tensors, index, length, session.feed.model)
     session.feed.ids = state["ids"]
     session.messages, session.turns, session.last = messages, state["turns"], None
     session.spans = [Span(s["text"], tuple(s["ids"]), s["said"]) for s in state["spans"]]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a file says and the tensors of its cache, every byte checked."""
+    tensors = {name: stored.dense() for name, stored in read_safetensors(path).items()}
+    given = tensors.pop("digest", None)
+    if given is None or "session" not in tensors:
+        raise FormatError(f"{path} is not a session.", fix="give a file that /save wrote")
+    if not torch.equal(given, _digest(tensors)):
+        raise FormatError(f"{path} is damaged.", why="its bytes do not match their digest")
+    state: dict[str, Any] = json.loads(bytes_of(tensors.pop("session")).tobytes())
+    if state["format"] != FORMAT:
+        raise FormatError(f"{path} is of format {state['format']}; this version reads {FORMAT}.")
+    return state, tensors
 
 
 def _require_same(session: Session, path: Path, state: dict[str, Any]) -> None:

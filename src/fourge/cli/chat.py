@@ -33,7 +33,7 @@ def chat(model: str, **given: Any) -> None:
     """
     options = Options(**given)
     options.require_one_way()
-    template = options.template_arguments()
+    arguments = options.template_arguments()
     scenario = None
     if options.script:
         from fourge.config.scenario import load_scenario
@@ -42,7 +42,7 @@ def chat(model: str, **given: Any) -> None:
     calm_libraries()
     signal.signal(signal.SIGHUP, _terminal_gone)
     with ExitStack() as ending:
-        talk = _talk(model, options, template)
+        talk = _talk(model, options, arguments)
         ending.callback(talk.leave)
         talk.begin(scenario.system if scenario else options.system)
         if scenario:
@@ -61,9 +61,9 @@ def _terminal_gone(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def _talk(model: str, options: Options, template: dict[str, Any]) -> "Talk":
+def _talk(model: str, options: Options, arguments: dict[str, Any]) -> "Talk":
     """Everything that can be refused without a weight is, and then the model is loaded."""
-    from fourge.chat.conversation import Script
+    from fourge.chat.conversation import Template
     from fourge.chat.sampling import Sampling
     from fourge.chat.session import Limits, Session, context_of
     from fourge.checkpoint.source import open_any
@@ -79,10 +79,10 @@ def _talk(model: str, options: Options, template: dict[str, Any]) -> "Talk":
         refuse_existing(options.save, overwrite=options.overwrite)
     opened = open_any(model)
     context_of(opened.source.config, options.window)
-    script = Script(opened.source.tokenizer(), {**opened.template_arguments, **template})
+    template = Template(opened.source.tokenizer(), {**opened.template_arguments, **arguments})
     loaded = _load(opened, options)
     session = Session(
-        loaded.model, script, cache=options.cache, piece=options.piece, window=options.window,
+        loaded.model, template, cache=options.cache, piece=options.piece, window=options.window,
         keep_cache=not options.no_cache,
     )  # fmt: skip
     return Talk(session, options, sampling, limits, str(opened.checkpoint or model), loaded)
@@ -136,6 +136,11 @@ def _converse(talk: "Talk") -> None:
     typed = sys.stdin.isatty()
     lines: Iterator[str] = chat_prompt.typed(talk.tell) if typed else chat_prompt.piped(talk.refuse)
     for question in lines:
-        if not chat_prompt.heed(talk, question):
-            break
+        try:
+            if not chat_prompt.heed(talk, question):
+                break
+        except KeyboardInterrupt:  # once more than was needed to stop the answer
+            if not typed:
+                raise
+            talk.tell("Ctrl-D leaves")
     talk.require_no_refusal(typed=typed)

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fourge.cli.guarded import guard_options, run_under_guard
 from fourge.cli.screen import calm_libraries, echo_json, err, json_option, out
 from fourge.core.units import size
+from fourge.guard.client import guarded
 
 if TYPE_CHECKING:
     from fourge.harness.training import Happened, Started, Stop
@@ -58,7 +59,11 @@ def train(run_file: Path, settings: tuple[str, ...], resume: bool, as_json: bool
 
 @contextmanager
 def _signals(stop: "Stop") -> Iterator[None]:
-    """The first signal asks to stop; the second is as if we had not been here."""
+    """The first signal asks to stop; the second is as if we had not been here.
+
+    But for a second SIGTERM under a guard: a service manager sends it to both, and the guard
+    passes its own on. Being killed in time is then the guard's business.
+    """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def ask(number: int, frame: object) -> None:
@@ -68,7 +73,8 @@ def _signals(stop: "Stop") -> Iterator[None]:
             return
         stop.signal = number
         _line(f"stopping after this micro-step, with a checkpoint ({signal.strsignal(number)})")
-        signal.signal(number, before[signal.Signals(number)])
+        if number == signal.SIGINT or not guarded():
+            signal.signal(number, before[signal.Signals(number)])
 
     for number in before:
         signal.signal(number, ask)

@@ -54,7 +54,7 @@ def check(
 
     Raises:
         FormatError: one cannot be opened.
-        ConfigError: one has no chat template.
+        DataError: one has no chat template.
     """
     before = ask(base, questions, progress) if base is not None else None
     after = ask(model, questions, progress)

@@ -10,7 +10,7 @@ is another one in every prompt: none can be known from anywhere else.
 import random
 from bisect import bisect_right
 
-from fourge.chat.conversation import Script, ids_of
+from fourge.chat.conversation import Template, ids_of
 from fourge.core.errors import DataError
 
 WORDS = ("amber", "basalt", "cedar", "delta", "ember", "falcon", "garnet", "harbor", "indigo",
@@ -28,8 +28,8 @@ def secret(seed: int, number: int) -> str:
 class Haystack:
     """A text, and how a model's template writes it with a question after it."""
 
-    def __init__(self, script: Script, text: str) -> None:
-        self.script, self.lines = script, text.splitlines()
+    def __init__(self, template: Template, text: str) -> None:
+        self.template, self.lines = template, text.splitlines()
 
     def prompt(self, tokens: int, depth: float, code: str) -> list[int]:
         """The longest prompt of at most so many tokens, with the code at a depth from 0 to 1.
@@ -58,4 +58,4 @@ class Haystack:
         at = round(depth * lines)
         hay = [*self.lines[:at], SENTENCE.format(code), *self.lines[at:lines]]
         text = "\n".join([*hay, "", QUESTION])
-        return ids_of(self.script.prompt([self.script.question(text)]))
+        return ids_of(self.template.prompt([self.template.question(text)]))

@@ -128,7 +128,7 @@ def _in_memory(device: torch.device) -> int:
 
 def _reply(feed: Feed, haystack: Haystack, prompt: Sequence[int]) -> str:
     """The greedy answer."""
-    stop = haystack.script.stop_ids(feed.model.config)
+    stop = haystack.template.stop_ids(feed.model.config)
     logits_V, said = feed.hold(prompt), list[int]()
     while logits_V is not None and len(said) < ANSWER:
         token = int(logits_V.argmax())
@@ -136,4 +136,4 @@ def _reply(feed: Feed, haystack: Haystack, prompt: Sequence[int]) -> str:
             break
         said.append(token)
         logits_V = feed.feed([token])[-1]
-    return haystack.script.said_after(prompt, said)
+    return haystack.template.said_after(prompt, said)

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from fourge.chat.conversation import Script, ids_of
+from fourge.chat.conversation import Template, ids_of
 from fourge.chat.load import choose_path, has_nvfp4, load
 from fourge.chat.session import context_of
 from fourge.checkpoint.source import Opened, open_any
@@ -148,5 +148,5 @@ def _ids(opened: Opened, text: str) -> list[int]:
     if not tokenizer.chat_template:
         logger.info("%s has no chat template: the prompt is plain text", opened.source.path)
         return list(tokenizer(text)["input_ids"])
-    script = Script(tokenizer, opened.template_arguments)
-    return ids_of(script.prompt([script.question(text)]))
+    template = Template(tokenizer, opened.template_arguments)
+    return ids_of(template.prompt([template.question(text)]))
