@@ -77,7 +77,7 @@ def needle(
         echo_json(_report(found, predicted))
     else:
         _show(found, predicted)
-    if found.share < at_least:
+    if found.share() < at_least:
         raise click.exceptions.Exit(1)
 
 
@@ -116,26 +116,30 @@ def _text(path: Path | None) -> str:
 
 
 def _report(found: "Recall", predicted: int) -> dict[str, Any]:
-    from fourge.evaluate.needle import growth
+    from fourge.evaluate.needle import growth, halves
 
     asked = [{**asdict(each), "found": each.found} for each in found.asked]
     return {
-        "recall": found.share,
-        "by_length": {each.length: found.of(length=each.length) for each in found.asked},
-        "by_depth": {each.depth: found.of(depth=each.depth) for each in found.asked},
+        "recall": found.share(),
+        "by_length": {each.length: found.share(length=each.length) for each in found.asked},
+        "by_depth": {each.depth: found.share(depth=each.depth) for each in found.asked},
         "asked": asked,
         "bytes_per_token": {
             "predicted": predicted,
             "cache": growth(found.held, "cache"),
             "resident": growth(found.held, "resident"),
+            "resident_by_half": halves(found.held),
         },
         "held": [asdict(each) for each in found.held],
     }
 
 
 def _show(found: "Recall", predicted: int) -> None:
-    from fourge.evaluate.needle import growth
+    _show_recall(found)
+    _show_memory(found, predicted)
 
+
+def _show_recall(found: "Recall") -> None:
     lengths = sorted({each.length for each in found.asked})
     out.print(f"{'depth':>6} " + "".join(f"{length:>9,}" for length in lengths) + "  tokens")
     results = {(each.depth, each.length): each.found for each in found.asked}
@@ -144,13 +148,20 @@ def _show(found: "Recall", predicted: int) -> None:
         out.print(f"{depth:>6.0%} " + "".join(f"{cell:>9}" for cell in cells))
     for each in found.asked:
         if not each.found:
-            said = " ".join(each.reply.split())[:40]
+            said = " ".join(each.reply.split())[:30]
             out.print(f"{each.length:,} at {each.depth:.0%}: {each.code} hidden, {said!r} said",
                       markup=False)  # fmt: skip
-    out.print(f"{found.share:.0%} found")
-    out.print(f"bytes a token: {predicted:,} predicted, {_bytes(growth(found.held, 'cache'))} "
-              f"in the cache, {_bytes(growth(found.held, 'resident'))} resident")  # fmt: skip
+    out.print(f"{found.share():.0%} found")
+
+
+def _show_memory(found: "Recall", predicted: int) -> None:
+    from fourge.evaluate.needle import growth, halves
+
+    first, second = map(_bytes, halves(found.held))
+    cache, resident = (_bytes(growth(found.held, what)) for what in ("cache", "resident"))
+    out.print(f"bytes a token: {predicted:,} predicted, {cache} in the cache, {resident} resident")
+    out.print(f"resident by half: {first} and {second}")
 
 
 def _bytes(number: float | None) -> str:
-    return "unknown (one chunk)" if number is None else f"{number:,.0f}"
+    return "unknown" if number is None else f"{number:,.0f}"

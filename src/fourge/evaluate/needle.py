@@ -11,7 +11,7 @@ chunk also brings what is there once and stays, and is left out of the account.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -54,11 +54,7 @@ class Recall:
     asked: tuple[Asked, ...]
     held: tuple[Held, ...]
 
-    @property
-    def share(self) -> float:
-        return self.of()
-
-    def of(self, *, length: int | None = None, depth: float | None = None) -> float:
+    def share(self, *, length: int | None = None, depth: float | None = None) -> float:
         """The share that was found, of all or of one length or depth."""
         found = [
             each.found
@@ -113,12 +109,18 @@ def fill(feed: Feed, prompt: Sequence[int]) -> list[Held]:
     return held
 
 
-def growth(held: Sequence[Held], what: str) -> float | None:
-    """Bytes of ``cache`` or ``resident`` that a token adds; None where nothing was added."""
+def growth(held: Sequence[Held], what: Literal["cache", "resident"]) -> float | None:
+    """Bytes that a token adds; None if one chunk was all."""
     if len(held) < 2:
         return None
     first, last = held[0], held[-1]
     return float((getattr(last, what) - getattr(first, what)) / (last.tokens - first.tokens))
+
+
+def halves(held: Sequence[Held]) -> tuple[float | None, float | None]:
+    """What a token adds to the process in the first and in the second half of the text."""
+    middle = len(held) // 2
+    return growth(held[: middle + 1], "resident"), growth(held[middle:], "resident")
 
 
 def _in_memory(device: torch.device) -> int:

@@ -11,7 +11,7 @@ FOUND, LOST = "#2a9d5c", "#c8553d"
 def draw(figure: Any, found: Recall, predicted: int, title: str) -> None:
     """Draw on an empty figure; ``predicted`` is what a token adds to the cache, in bytes."""
     squares, memory = figure.subplots(1, 2)
-    figure.suptitle(f"{title}: {found.share:.0%} found")
+    figure.suptitle(f"{title}: {found.share():.0%} found")
     _draw_recall(squares, found)
     _draw_memory(memory, found, predicted)
 
@@ -25,7 +25,7 @@ def _draw_recall(axes: Any, found: Recall) -> None:
         axes.text(*at, "found" if each.found else "lost", ha="center", va="center", color="white")
     axes.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths])
     axes.set_yticks(range(len(depths)), [f"{depth:.0%}" for depth in depths])
-    axes.invert_yaxis()  # the beginning of the text on top
+    axes.set_ylim(len(depths) - 0.4, -0.6)  # the beginning of the text on top
     axes.set_xlabel("tokens")
     axes.set_ylabel("depth of the secret")
 
