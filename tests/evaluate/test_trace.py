@@ -20,7 +20,9 @@ def test_the_states_are_those_that_transformers_tells_of(model: Any) -> None:
     with torch.no_grad():
         theirs = model(torch.tensor([PROMPT]), output_hidden_states=True, use_cache=False)
     assert list(found.states) == ["embedding", "block 0", "block 1", "norm"]
-    for place, state_BTH in zip(("embedding", "block 0", "norm"), theirs.hidden_states, strict=True):
+    for place, state_BTH in zip(
+        ("embedding", "block 0", "norm"), theirs.hidden_states, strict=True
+    ):
         torch.testing.assert_close(found.states[place], state_BTH[0], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(found.logits_TV, theirs.logits[0], rtol=1e-5, atol=1e-6)
     with torch.no_grad():

@@ -56,7 +56,7 @@ def needle(
     from fourge.checkpoint.source import open_any
     from fourge.core.picture import figure_for, write_figure
     from fourge.evaluate.haystack import Haystack
-    from fourge.evaluate.needle import depths_of, recall
+    from fourge.evaluate.needle import ANSWER, depths_of, recall
     from fourge.evaluate.needle_picture import draw
     from fourge.memory.kv import kv_nbytes
 
@@ -64,11 +64,12 @@ def needle(
     opened = open_any(model)
     _require_room(opened.source.config, tokens)
     template = Template(opened.source.tokenizer(), opened.template_arguments)
-    haystack = Haystack(template, _text(text))
+    hidden = Haystack(template, _text(text)).hide(
+        chosen, depths_of(depths), answer=ANSWER, seed=seed
+    )
     loaded = load(opened, path=path, device=device, dtype=dtype)
     with counted() as progress:
-        found = recall(loaded.model, haystack, chosen, depths_of(depths), chunk=chunk, seed=seed,
-                       progress=progress)  # fmt: skip
+        found = recall(loaded.model, template, hidden, chunk=chunk, progress=progress)
     predicted = kv_nbytes(opened.source.config, 1, dtype=loaded.dtype)
     if picture:
         draw(figure, found, predicted, model)

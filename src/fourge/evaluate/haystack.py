@@ -9,6 +9,8 @@ is another one in every prompt: none can be known from anywhere else.
 
 import random
 from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fourge.chat.conversation import Template, ids_of
 from fourge.core.errors import DataError
@@ -25,11 +27,38 @@ def secret(seed: int, number: int) -> str:
     return f"{luck.choice(WORDS)}-{luck.randrange(1000, 10000)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A prompt with a secret in it."""
+
+    length: int  # tokens as asked for, the answer's among them
+    depth: float
+    code: str
+    prompt: tuple[int, ...]
+
+
 class Haystack:
     """A text, and how a model's template writes it with a question after it."""
 
     def __init__(self, template: Template, text: str) -> None:
         self.template, self.lines = template, text.splitlines()
+
+    def hide(
+        self, lengths: Sequence[int], depths: Sequence[float], *, answer: int, seed: int
+    ) -> list[Hidden]:
+        """A prompt for every depth of every length, the longest first, the deepest first.
+
+        Raises:
+            DataError: as of ``prompt``.
+        """
+        places = [
+            (n, d) for n in sorted(lengths, reverse=True) for d in sorted(depths, reverse=True)
+        ]
+        codes = [secret(seed, number) for number in range(len(places))]
+        return [
+            Hidden(length, depth, code, tuple(self.prompt(length - answer, depth, code)))
+            for (length, depth), code in zip(places, codes, strict=True)
+        ]
 
     def prompt(self, tokens: int, depth: float, code: str) -> list[int]:
         """The longest prompt of at most so many tokens, with the code at a depth from 0 to 1.

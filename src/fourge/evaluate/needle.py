@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 import torch
 
+from fourge.chat.conversation import Template
 from fourge.chat.feed import Feed
 from fourge.core.process import resident_bytes, trim_heap
-from fourge.evaluate.haystack import Haystack, secret
+from fourge.evaluate.haystack import Hidden
 
 ANSWER = 32  # tokens of a reply
 Progress = Callable[[str, int, int], None]  # what, done, of how many
@@ -70,32 +71,20 @@ def depths_of(count: int) -> list[float]:
 
 
 def recall(
-    model: Any,
-    haystack: Haystack,
-    lengths: Sequence[int],
-    depths: Sequence[float],
-    *,
-    chunk: int,
-    seed: int = 0,
-    progress: Progress,
+    model: Any, template: Template, hidden: Sequence[Hidden], *, chunk: int, progress: Progress
 ) -> Recall:
-    """Hide and ask, at every depth of every length.
+    """Feed each prompt, and ask.
 
     Raises:
-        DataError: a length has no room for the question, or the text is too short for it.
         FormatError: a logit is not finite.
     """
     feed = Feed(model, piece=chunk)
-    cases = [(n, d) for n in sorted(lengths, reverse=True) for d in sorted(depths, reverse=True)]
-    asked, held = [], []
-    for number, (length, depth) in enumerate(cases):
-        code = secret(seed, number)
-        prompt = haystack.prompt(length - ANSWER, depth, code)
-        if not held:
-            held = fill(feed, prompt)
-        reply = _reply(feed, haystack, prompt)
-        asked.append(Asked(length, len(prompt), depth, code, reply))
-        progress("asking", number + 1, len(cases))
+    held = fill(feed, hidden[0].prompt)
+    asked = []
+    for each in hidden:
+        reply = _reply(feed, template, each.prompt)
+        asked.append(Asked(each.length, len(each.prompt), each.depth, each.code, reply))
+        progress("asking", len(asked), len(hidden))
     return Recall(tuple(asked), tuple(held))
 
 
@@ -128,9 +117,9 @@ def _in_memory(device: torch.device) -> int:
     return torch.cuda.memory_allocated(device) if cuda else resident_bytes()
 
 
-def _reply(feed: Feed, haystack: Haystack, prompt: Sequence[int]) -> str:
+def _reply(feed: Feed, template: Template, prompt: Sequence[int]) -> str:
     """The greedy answer."""
-    stop = haystack.template.stop_ids(feed.model.config)
+    stop = template.stop_ids(feed.model.config)
     logits_V, said = feed.hold(prompt), list[int]()
     while logits_V is not None and len(said) < ANSWER:
         token = int(logits_V.argmax())
@@ -138,4 +127,4 @@ def _reply(feed: Feed, haystack: Haystack, prompt: Sequence[int]) -> str:
             break
         said.append(token)
         logits_V = feed.feed([token])[-1]
-    return haystack.template.said_after(prompt, said)
+    return template.said_after(prompt, said)
