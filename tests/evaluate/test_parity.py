@@ -97,7 +97,7 @@ def test_rounded_weights_are_held_to_the_bounds(tiny_folder: Folder) -> None:
     folder = str(tiny_folder("qwen3"))
     near = compared(folder, "train", "bf16")
     assert not near.equal
-    assert near.failures == () or near.failures == ("the first token is another one",)
+    assert near.failures == ()
     assert 0.5 < min(each.cosine for each in near.places[:-2]) < 1
     strict = compared(folder, "train", "bf16", Bounds(0.99999, 1))
     assert any("block 1 has cosine" in failure for failure in strict.failures)
@@ -110,4 +110,4 @@ def test_where_two_models_part_is_said(tiny_folder: Folder) -> None:
     found = compared(str(tiny_folder("qwen3")), "train", str(tiny_folder("llama")), tokens=12)
     assert found.parted is not None
     assert found.agreed < 12
-    assert (found.parted == 0) == ("the first token is another one" in found.failures)
+    assert found.failures == ()

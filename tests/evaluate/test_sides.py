@@ -67,13 +67,14 @@ def test_what_was_rounded_away_is_not_there_to_compare_with(exported: str) -> No
         two_sides(exported, "dense", "packed")
 
 
-def test_the_masters_of_a_run_are_its_dense_form(model: str) -> None:
+def test_the_masters_of_a_run_are_its_dense_form(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = replace(open_any(model), scheme="w4a16")
-    one, other = two_sides(model, "train", "dense")
-    with loaded(replace(one, opened=run), "cpu") as train:
+    monkeypatch.setattr("fourge.evaluate.sides.open_any", lambda reference: run)
+    one, other = two_sides("runs/identity", "train", "dense")
+    with loaded(one, "cpu") as train, loaded(other, "cpu") as dense:
         assert nvfp4_layers(train)
-    assert other.opened.scheme == "none"
-    with loaded(other, "cpu") as dense:
         assert not nvfp4_layers(dense)
 
 
