@@ -63,7 +63,7 @@ def parity(
 
 def _show(found: "Parity") -> None:
     for name, dtype in zip((found.one, found.other), found.dtypes, strict=True):
-        out.print(f"{name} in {dtype}", markup=False)
+        out.print(f"{name} in {dtype}", markup=False, soft_wrap=True)
     out.print(f"\n{'place':<10} {'largest':>10} {'mean':>10} {'cosine':>9}")
     for each in found.places:
         out.print(f"{each.place:<10} {each.largest:>10.4g} {each.mean:>10.4g} {each.cosine:>9.6f}")

@@ -9,7 +9,7 @@ At every place (embedding, blocks, norm, logits) the two states are compared:
 
 What is promised decides what passes (``sides.must_be_equal``). The same codes in the same dtype:
 every difference is 0 and every token the same. Rounded weights against their originals: a cosine
-of at least ``cosine`` at every place, and the same choice for a share of ``agreement`` of the tokens.
+of at least ``cosine`` at every place, and the same choice for at least ``agreement`` of the tokens.
 """
 
 import gc
@@ -143,7 +143,7 @@ def _unequal(places: Sequence[Difference], same: Sequence[bool]) -> list[str]:
     found = [each for each in places if each.largest != 0]
     failures = [f"{found[0].place} is the first place that differs, by up to "
                 f"{found[0].largest:.3g}; equal was promised"] if found else []  # fmt: skip
-    return failures + ([] if all(same) else [f"token {same.index(False)} is another one"])
+    return failures + ([] if all(same) else [f"token {same.index(False) + 1} is another one"])
 
 
 def _too_far(places: Sequence[Difference], same: Sequence[bool], bounds: Bounds) -> list[str]:
