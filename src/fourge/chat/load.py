@@ -59,7 +59,7 @@ def load(
     chosen = choose_path(opened, path)
     arguments: dict[str, Any] = {"dtype": kind, "device": place, "progress": progress}
     source, layers = opened.source, _layers(opened)
-    if chosen == "train" and not _has_nvfp4(source) and opened.scheme != "w4a4":
+    if chosen == "train" and not has_nvfp4(source) and opened.scheme != "w4a4":
         model = load_model(source, **arguments)
         quantize_(model, keep=[name for name in linear_names(model) if name not in layers])
     elif chosen == "dense":
@@ -77,7 +77,7 @@ def choose_path(opened: Opened, asked: str) -> PathName:
     Raises:
         ConfigError: there is none of that name, or none for this model.
     """
-    quantized = _has_nvfp4(opened.source) or opened.scheme != "none"
+    quantized = has_nvfp4(opened.source) or opened.scheme != "none"
     if asked == "dense" and quantized:
         raise ConfigError(
             f"{opened.source.path} is NVFP4; it has no dense path.", fix="use train or packed"
@@ -89,7 +89,8 @@ def choose_path(opened: Opened, asked: str) -> PathName:
     return cast("PathName", asked)
 
 
-def _has_nvfp4(source: Source) -> bool:
+def has_nvfp4(source: Source) -> bool:
+    """Whether any weight is codes: such a model has no dense form."""
     return any(stored.kind == NVFP4 for stored in source.tensors.values())
 
 
@@ -97,7 +98,7 @@ def _layers(opened: Opened) -> list[str]:
     """The layers that are to be NVFP4."""
     if opened.layers:
         return list(opened.layers)
-    if opened.checkpoint is None and _has_nvfp4(opened.source):
+    if opened.checkpoint is None and has_nvfp4(opened.source):
         stored = opened.source.tensors.items()
         return [name.removesuffix(".weight") for name, s in stored if s.kind == NVFP4]
     config = untied(opened.source).config

@@ -22,6 +22,8 @@ VERBS = {
     "train": "Train as a run file says.",
     "chat": "Talk to a model.",
     "check": "Probe a model, and compare it with its base.",
+    "parity": "Compare two ways to compute a model, block by block.",
+    "needle": "Hide a secret in a long text, and ask for it.",
     "data": "Make, mix and audit training data.",
     "convert": "Write a model in another format.",
     "inspect": "Say what a file holds.",

@@ -26,11 +26,16 @@ class Piece:
         return hashlib.blake2b(self.text.encode(), digest_size=12).hexdigest()
 
 
-def held_out(limit: int) -> list[Piece]:
-    """The first pieces of the slice."""
+def real_text() -> str:
+    """Python's language reference, topic after topic."""
     from pydoc_data.topics import topics
 
-    whole = "\n".join(topics[name].strip() for name in sorted(topics))
+    return "\n".join(topics[name].strip() for name in sorted(topics))
+
+
+def held_out(limit: int) -> list[Piece]:
+    """The first pieces of the slice."""
+    whole = real_text()
     starts = range(0, len(whole) - _CHARACTERS, _CHARACTERS * _EVERY)
     return [Piece(whole[at : at + _CHARACTERS]) for at in starts][:limit]
 

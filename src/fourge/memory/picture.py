@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from fourge.core.errors import ConfigError
-from fourge.core.files import whole_file
+from fourge.core.picture import figure_for, write_figure
 from fourge.core.units import size
 from fourge.memory.limit import Limit
 from fourge.memory.plan import PHASES, Plan
@@ -17,18 +16,7 @@ def draw(plan: Plan, limit: Limit, path: Path, title: str) -> None:
     Raises:
         ConfigError: matplotlib is missing, or does not write such files.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            "Pictures need matplotlib, which is not installed.",
-            fix="pip install 'fourge[pictures]', or pip install matplotlib",
-        ) from error
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
-    form = path.suffix.removeprefix(".").lower()
-    if form not in FigureCanvasAgg(figure).get_supported_filetypes():
-        raise ConfigError(f"{path} is not a picture's name.", fix="end it in .png, .svg or .pdf")
+    figure = figure_for(path)
     axes = figure.add_subplot()
     _bars(axes, plan)
     axes.axhline(limit.nbytes / GIB, color="black", linestyle="--",
@@ -38,8 +26,7 @@ def draw(plan: Plan, limit: Limit, path: Path, title: str) -> None:
     axes.set_title(f"{title}: peak {size(plan.peak)} in {plan.peak_phase}")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    with whole_file(path, overwrite=True) as temporary:
-        figure.savefig(temporary, format=form, dpi=120)
+    write_figure(figure, path)
 
 
 def _bars(axes: object, plan: Plan) -> None:
