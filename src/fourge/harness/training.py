@@ -25,12 +25,11 @@ from fourge import __version__
 from fourge.checkpoint import store
 from fourge.config.run import Run
 from fourge.core.errors import FourgeError, OutputError
-from fourge.core.events import FILE, EventLog
+from fourge.core.events import FILE, RUN_FILE, EventLog
 from fourge.core.files import whole_file, write_errors
 from fourge.guard.client import Beat
 from fourge.harness.resuming import (
     EXPORT,
-    RUN_FILE,
     Begin,
     last_checkpoint,
     refuse_existing,

@@ -1,0 +1,144 @@
+"""A chart: curves over steps or minutes, with what happened meanwhile marked.
+
+Names of curves are not in the drawing but in the legend above it, and the numbers are in a table
+behind it, for whoever cannot see the curve. A long curve is thinned to its extremes (``thin.py``),
+and the caption says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+
+from fourge.report.drawing import ALARM, COLOURS, CURVE, INK, drawn
+from fourge.report.markup import Markup, details, table, tag
+from fourge.report.thin import spread, thinned
+
+_TABLE_ROWS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened at ``x``: a vertical line, listed under the chart."""
+
+    x: float
+    label: str
+    alarm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A value not to be passed: a horizontal line with its name."""
+
+    y: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """``name`` is unique on the page."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    marks: tuple[Mark, ...] = ()
+    levels: tuple[Level, ...] = ()
+    log: bool = False
+    share: bool = False
+
+
+def figure(chart: Chart) -> Markup:
+    """The drawing, its legend, what was left out, and the numbers."""
+    parts = [tag("span", chart.title, class_="title"), _legend(chart)]
+    longest = max((len(line.y) for line in chart.lines), default=0)
+    drawn = max((len(thinned(line.y)) for line in chart.lines), default=0)
+    if drawn < longest:
+        parts.append(tag("small", f"{drawn:,} of {longest:,} points drawn: the lowest and "
+                         "the highest of each stretch"))  # fmt: skip
+    return tag("figure", tag("figcaption", *parts), svg(chart), _marks(chart), _numbers(chart),
+               id=chart.name)  # fmt: skip
+
+
+def svg(chart: Chart) -> Markup:
+    """The drawing alone."""
+    with drawn(chart.name, chart.title, _described(chart)) as sheet:
+        _draw(sheet.axes, chart)
+    return sheet.svg
+
+
+def _draw(axes: Axes, chart: Chart) -> None:
+    for number, line in enumerate(chart.lines):
+        kept = thinned(line.y)
+        style = "-" if number < COLOURS else "--"
+        axes.plot([line.x[at] for at in kept], [line.y[at] for at in kept], style,
+                  color=CURVE[number % COLOURS],
+                  marker="." if len(kept) == 1 else None)  # fmt: skip
+    for mark in chart.marks:
+        axes.axvline(mark.x, color=ALARM if mark.alarm else INK, linewidth=1, linestyle=":")
+    for level in chart.levels:
+        axes.axhline(level.y, color=ALARM, linewidth=1, linestyle="--")
+        axes.annotate(level.label, (1, level.y), xycoords=("axes fraction", "data"), ha="right",
+                      va="bottom", fontsize=9)  # fmt: skip
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=chart.x_label == "step"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    if chart.log:
+        axes.set_yscale("log")
+    if chart.share:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+
+
+def _described(chart: Chart) -> str:
+    """What the curves do, in words."""
+    return " ".join(_course(line, chart) for line in chart.lines if len(line.y))
+
+
+def _course(line: Line, chart: Chart) -> str:
+    rows = range(len(line.y))
+    low, high = min(rows, key=line.y.__getitem__), max(rows, key=line.y.__getitem__)
+    return (
+        f"{line.label}: from {line.y[0]:.4g} to {line.y[-1]:.4g}, lowest {line.y[low]:.4g} at "
+        f"{chart.x_label} {line.x[low]:,g}, highest {line.y[high]:.4g} at {line.x[high]:,g}."
+    )
+
+
+def _legend(chart: Chart) -> Markup:
+    if len(chart.lines) == 1 and chart.lines[0].label == chart.title:
+        return Markup("")
+    keys = [
+        tag("span", tag("i", class_=f"key curve-{number % COLOURS}"), line.label)
+        for number, line in enumerate(chart.lines)
+    ]
+    return tag("span", *keys, class_="legend")
+
+
+def _marks(chart: Chart) -> Markup:
+    if not chart.marks:
+        return Markup("")
+    lines = [f"{chart.x_label} {mark.x:,.6g}: {mark.label}" for mark in chart.marks]
+    return details(f"{chart.name}-marks", f"{len(lines)} marked",
+                   tag("ul", *(tag("li", line) for line in lines)))  # fmt: skip
+
+
+def _numbers(chart: Chart) -> Markup:
+    """The curves in words, and some of their points."""
+    words = tag("p", _described(chart))
+    rows = []
+    for line in chart.lines:
+        for at in spread(len(line.x), _TABLE_ROWS // len(chart.lines) + 1):
+            rows.append((line.label, f"{line.x[at]:,g}", f"{line.y[at]:.6g}"))
+    head = "curve", chart.x_label, chart.y_label
+    return details(f"{chart.name}-numbers", "numbers", words, table(head, rows, chart.title))

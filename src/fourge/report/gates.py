@@ -1,0 +1,102 @@
+"""Gates before and after, with intervals, and the answers that did not pass.
+
+A gate counts right answers, so its share has the interval of a binomial: Wilson's, at 90 %,
+which stays inside 0 to 1 and does not shrink to a point at 100 %. With k right of n and z = 1.645:
+
+    (k + z^2/2 +- z sqrt(k (n - k) / n + z^2/4)) / (n + z^2)
+
+The interval that decides is that of the paired difference, which the gate's own note says.
+"""
+
+import math
+from typing import Any
+
+from matplotlib.ticker import PercentFormatter
+
+from fourge.report.drawing import CURVE, drawn
+from fourge.report.markup import Markup, details, table, tag
+from fourge.report.record import Event, number
+from fourge.report.status import gates_of
+
+Z = 1.6448536269514722
+
+
+def wilson(share: float, items: int) -> tuple[float, float]:
+    """The interval of a share of so many items."""
+    right, square = share * items, Z * Z
+    middle = right + square / 2
+    half = Z * math.sqrt(max(0.0, right * (items - right) / items) + square / 4)
+    return max(0.0, (middle - half) / (items + square)), min(1.0, (middle + half) / (items + square))
+
+
+def verdict(event: Event, name: str) -> Markup:
+    """The gates of one verdict: chart, table, failures."""
+    gates = gates_of(event)
+    rows = [_row(gate) for gate in gates]
+    head = "gate", "decision", "items", "base", "tuned", "needed", "note"
+    title = f"Gates of {event['stage']}" if event.get("stage") else "Gates"
+    return tag("div", _chart(gates, name, title), table(head, rows, title),
+               _failures(event, name))  # fmt: skip
+
+
+def _row(gate: dict[str, Any]) -> list[str]:
+    decision = str(gate.get("decision", ""))
+    word = tag("span", decision, class_=f"word {decision}" if decision.isalpha() else "word")
+    numbers = [_written(gate, "base"), _written(gate, "tuned")]
+    rest = [str(gate.get(key) or "") for key in ("needed", "note")]
+    return [str(gate.get("name", "")), word, str(gate.get("items", "")), *numbers, *rest]
+
+
+def _written(gate: dict[str, Any], key: str) -> str:
+    value = number(gate.get(key))
+    if math.isnan(value):
+        return ""
+    if not _is_share(gate):
+        return f"{value:.4g}"
+    low, high = wilson(value, int(gate["items"]))
+    return f"{value:.1%} ({low:.1%} to {high:.1%})"
+
+
+def _is_share(gate: dict[str, Any]) -> bool:
+    """Perplexities are not, and a gate of no items has none."""
+    values = [number(gate.get(key), 0.0) for key in ("base", "tuned")]
+    return number(gate.get("items"), 0) >= 1 and all(0 <= value <= 1 for value in values)
+
+
+def _chart(gates: list[dict[str, Any]], name: str, title: str) -> Markup:
+    shares = [gate for gate in gates if _is_share(gate)]
+    if not shares:
+        return Markup("")
+    about = "Shares of right answers, base and tuned, with 90 % intervals; the table has them."
+    with drawn(name, title, about, height=0.9 + 0.4 * len(shares)) as sheet:
+        for curve, (key, shift) in enumerate((("base", -0.14), ("tuned", 0.14))):
+            for at, gate in enumerate(shares):
+                value = number(gate.get(key))
+                if math.isfinite(value):
+                    low, high = wilson(value, int(gate["items"]))
+                    sheet.axes.plot([low, high], [at + shift] * 2, color=CURVE[curve])
+                    sheet.axes.plot([value], [at + shift], "o", markersize=5, color=CURVE[curve])
+        labels = [str(gate.get("name", "")) for gate in shares]
+        sheet.axes.set_yticks(range(len(shares)), labels)
+        sheet.axes.invert_yaxis()
+        sheet.axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+        sheet.axes.grid(axis="x")
+    legend = [tag("span", tag("i", class_=f"key curve-{curve}"), label)
+              for curve, label in enumerate(("base", "tuned"))]  # fmt: skip
+    caption = tag("figcaption", tag("span", title, class_="title"),
+                  tag("span", *legend, class_="legend"))  # fmt: skip
+    return tag("figure", caption, sheet.svg, id=name)
+
+
+def _failures(event: Event, name: str) -> Markup:
+    failures = event.get("failures")
+    rows = [
+        [str(each.get(key, "")) for key in ("gate", "prompt", "answer", "why")]
+        for each in (failures if isinstance(failures, list) else [])
+        if isinstance(each, dict)
+    ]
+    if not rows:
+        return Markup("")
+    head = "gate", "prompt", "answer", "why"
+    return details(f"{name}-failures", f"{len(rows)} answers that did not pass",
+                   table(head, rows, "Answers that did not pass"))  # fmt: skip
