@@ -20,6 +20,7 @@ VERBS = {
     "step": "One training step, and what each phase of it costs.",
     "train": "Train as a run file says.",
     "chat": "Talk to a model.",
+    "report": "A run as one page: curves, memory, gates, origin.",
     "check": "Probe a model, and compare it with its base.",
     "data": "Make, mix and audit training data.",
     "convert": "Write a model in another format.",

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
-from fourge.report.drawing import ALARM, COLOURS, CURVE, INK, drawn
+from fourge.report.drawing import ALARM, COLOURS, CURVE, INK
 from fourge.report.markup import Markup, details, table, tag
-from fourge.report.thin import spread, thinned
+from fourge.report.thin import is_long, means, spread, thinned
 
 _TABLE_ROWS = 40
 
@@ -64,25 +64,15 @@ def figure(chart: Chart) -> Markup:
     drawn = max((len(thinned(line.y)) for line in chart.lines), default=0)
     if drawn < longest:
         parts.append(tag("small", f"{drawn:,} of {longest:,} points drawn: the lowest and "
-                         "the highest of each stretch"))  # fmt: skip
-    return tag("figure", tag("figcaption", *parts), svg(chart), _marks(chart), _numbers(chart),
+                         "the highest of each stretch, and its mean"))  # fmt: skip
+    drawing = drawn(chart.name, chart.title, _described(chart), lambda axes: _draw(axes, chart))
+    return tag("figure", tag("figcaption", *parts), drawing, _marks(chart), _numbers(chart),
                id=chart.name)  # fmt: skip
-
-
-def svg(chart: Chart) -> Markup:
-    """The drawing alone."""
-    with drawn(chart.name, chart.title, _described(chart)) as sheet:
-        _draw(sheet.axes, chart)
-    return sheet.svg
 
 
 def _draw(axes: Axes, chart: Chart) -> None:
     for number, line in enumerate(chart.lines):
-        kept = thinned(line.y)
-        style = "-" if number < COLOURS else "--"
-        axes.plot([line.x[at] for at in kept], [line.y[at] for at in kept], style,
-                  color=CURVE[number % COLOURS],
-                  marker="." if len(kept) == 1 else None)  # fmt: skip
+        _curve(axes, line, CURVE[number % COLOURS], "-" if number < COLOURS else "--")
     for mark in chart.marks:
         axes.axvline(mark.x, color=ALARM if mark.alarm else INK, linewidth=1, linestyle=":")
     for level in chart.levels:
@@ -93,12 +83,26 @@ def _draw(axes: Axes, chart: Chart) -> None:
     axes.set_axisbelow(True)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=chart.x_label == "step"))
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     if chart.log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if chart.share:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+
+
+def _curve(axes: Axes, line: Line, colour: str, style: str) -> None:
+    """A short curve as it is; a long one as its means, in the band of its extremes."""
+    kept = thinned(line.y)
+    points = [line.x[at] for at in kept], [line.y[at] for at in kept]
+    marker = "." if len(kept) == 1 else None
+    if is_long(line.y):
+        axes.plot(*points, linewidth=0.8, alpha=0.35, color=colour)
+        points = means(line.x, line.y)
+    axes.plot(*points, style, color=colour, marker=marker)
 
 
 def _described(chart: Chart) -> str:

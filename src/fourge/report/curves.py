@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fourge.report.chart import Chart, Level, Line, Mark
 from fourge.report.record import PEAK, Event, Record, number
 
-GIB = 1 << 30
+GIB, MIB_IN_GIB = 1 << 30, 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +85,23 @@ def memory_charts(record: Record, prefix: str) -> list[Chart]:
     """Over minutes: what the process held, and what the machine had left."""
     marks, levels = guard_marks(record), _levels(record)
     phases = [name for name in record.steps.names() if name.startswith(PEAK)]
-    held = [_minutes(record, name.removeprefix(PEAK), *record.steps.points("t", name), GIB)
-            for name in phases]  # fmt: skip
-    left = [_minutes(record, label, *record.samples.points("t", column), 1024)
-            for column, label in (("left_mib", "left"), ("headroom_mib", "to the guard's line"))]  # fmt: skip
+    held = [
+        _minutes(record, name.removeprefix(PEAK), *record.steps.points("t", name), GIB)
+        for name in phases
+    ]
+    left = [
+        _minutes(record, label, *record.samples.points("t", column), MIB_IN_GIB)
+        for column, label in (("left_mib", "left"), ("headroom_mib", "to the guard's line"))
+    ]
     charts = (
         ("held", "Peak memory of the process, by phase", held, levels),
-        ("left", "Memory left on the machine, as the guard saw it", left, ()),
+        ("left", "Memory left on the machine, as the guard saw it", left, []),
     )
     return [
-        Chart(f"{prefix}-{name}", title, "minute", "GiB", tuple(lines), tuple(marks), tuple(lines_at))
-        for name, title, lines, lines_at in charts
-        if any(len(line.y) for line in lines)
-    ]  # fmt: skip
+        Chart(f"{prefix}-{name}", title, "minute", "GiB", shown, tuple(marks), tuple(at))
+        for name, title, lines, at in charts
+        if (shown := tuple(line for line in lines if len(line.y)))
+    ]
 
 
 def _minutes(

@@ -9,9 +9,7 @@ fonts.
 import io
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -20,6 +18,7 @@ from matplotlib.figure import Figure
 
 from fourge.report.markup import Markup, tag, together
 
+_WIDTH, _POINTS = 5.6, 72  # inches; units of the SVG in one
 COLOURS = 8  # of curves, in the page's style sheet
 INK, GRID, ALARM = "#010101", "#020202", "#030303"
 CURVE = tuple(f"#0401{number:02x}" for number in range(COLOURS))
@@ -41,30 +40,22 @@ _NOT_INLINE = re.compile(
 )
 
 
-@dataclass(slots=True)
-class Sheet:
-    """Something to draw on; ``svg`` is there when the block has ended."""
-
-    axes: Axes
-    svg: Markup = Markup("")
-
-
-@contextmanager
-def drawn(name: str, title: str, about: str, height: float = 2.9) -> Iterator[Sheet]:
-    """Draw in the block. ``name`` is unique on the page; the height is in inches of 5.6."""
+def drawn(
+    name: str, title: str, about: str, draw: Callable[[Axes], None], height: float = 2.9
+) -> Markup:
+    """What ``draw`` draws. ``name`` is unique on the page; the height is in inches, of 5.6."""
+    stream = io.StringIO()
     with rc_context(_STYLE), warnings.catch_warnings():
         # Only matplotlib's estimate of widths needs the glyphs; the reader's browser has them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure(figsize=(5.6, height), layout="constrained")
-        sheet = Sheet(figure.add_subplot())
-        yield sheet
-        stream = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None})  # type: ignore[no-untyped-call]
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        draw(figure.add_subplot())
+        FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None})
     text = stream.getvalue()
     body = _inlined(text[text.index(">", text.index("<svg")) + 1 :], name)
     words = tag("title", title, id=f"{name}-title"), tag("desc", about, id=f"{name}-about")
-    sheet.svg = Markup(
-        f'<svg viewBox="0 0 403 {height * 72:.0f}" role="img" '
+    return Markup(
+        f'<svg viewBox="0 0 {_WIDTH * _POINTS:.0f} {height * _POINTS:.0f}" role="img" '
         f'aria-labelledby="{name}-title {name}-about">{together(words)}{body}'
     )
 

@@ -53,7 +53,7 @@ def flat(tree: Any, at: str = "") -> Iterator[Row]:
     elif isinstance(tree, list) and any(isinstance(each, dict | list) for each in tree):
         for index, value in enumerate(tree):
             yield from flat(value, f"{at}.{index}")
-    else:
+    elif at:
         yield at, _text(tree)
 
 

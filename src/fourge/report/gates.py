@@ -11,6 +11,7 @@ The interval that decides is that of the paired difference, which the gate's own
 import math
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from fourge.report.drawing import CURVE, drawn
@@ -26,7 +27,9 @@ def wilson(share: float, items: int) -> tuple[float, float]:
     right, square = share * items, Z * Z
     middle = right + square / 2
     half = Z * math.sqrt(max(0.0, right * (items - right) / items) + square / 4)
-    return max(0.0, (middle - half) / (items + square)), min(1.0, (middle + half) / (items + square))
+    return max(0.0, (middle - half) / (items + square)), min(
+        1.0, (middle + half) / (items + square)
+    )
 
 
 def verdict(event: Event, name: str) -> Markup:
@@ -68,24 +71,26 @@ def _chart(gates: list[dict[str, Any]], name: str, title: str) -> Markup:
     if not shares:
         return Markup("")
     about = "Shares of right answers, base and tuned, with 90 % intervals; the table has them."
-    with drawn(name, title, about, height=0.9 + 0.4 * len(shares)) as sheet:
-        for curve, (key, shift) in enumerate((("base", -0.14), ("tuned", 0.14))):
-            for at, gate in enumerate(shares):
-                value = number(gate.get(key))
-                if math.isfinite(value):
-                    low, high = wilson(value, int(gate["items"]))
-                    sheet.axes.plot([low, high], [at + shift] * 2, color=CURVE[curve])
-                    sheet.axes.plot([value], [at + shift], "o", markersize=5, color=CURVE[curve])
-        labels = [str(gate.get("name", "")) for gate in shares]
-        sheet.axes.set_yticks(range(len(shares)), labels)
-        sheet.axes.invert_yaxis()
-        sheet.axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-        sheet.axes.grid(axis="x")
+    drawing = drawn(name, title, about, lambda axes: _draw(axes, shares), 0.9 + 0.4 * len(shares))
     legend = [tag("span", tag("i", class_=f"key curve-{curve}"), label)
               for curve, label in enumerate(("base", "tuned"))]  # fmt: skip
     caption = tag("figcaption", tag("span", title, class_="title"),
                   tag("span", *legend, class_="legend"))  # fmt: skip
-    return tag("figure", caption, sheet.svg, id=name)
+    return tag("figure", caption, drawing, id=name)
+
+
+def _draw(axes: Axes, gates: list[dict[str, Any]]) -> None:
+    for curve, (key, shift) in enumerate((("base", -0.14), ("tuned", 0.14))):
+        for at, gate in enumerate(gates):
+            value = number(gate.get(key))
+            if math.isfinite(value):
+                ends = wilson(value, int(gate["items"]))
+                axes.plot(ends, [at + shift] * 2, color=CURVE[curve])
+                axes.plot([value], [at + shift], "o", markersize=5, color=CURVE[curve])
+    axes.set_yticks(range(len(gates)), [str(gate.get("name", "")) for gate in gates])
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.grid(axis="x")
 
 
 def _failures(event: Event, name: str) -> Markup:

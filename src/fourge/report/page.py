@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from fourge import __version__
+from fourge.core.units import size
 from fourge.report import facts
 from fourge.report.answers import answers
 from fourge.report.chart import Chart, figure
@@ -21,7 +22,6 @@ from fourge.report.lineage import lineage
 from fourge.report.markup import Markup, section, table, tag, together
 from fourge.report.record import PEAK, Record
 from fourge.report.status import status
-from fourge.core.units import size
 
 
 def page(records: Sequence[Record], *, compare: bool = False, live: bool = False) -> str:
@@ -113,9 +113,15 @@ def _summary(record: Record) -> list[str]:
     end, steps = status(record), record.steps
     phases = [name for name in steps.names() if name.startswith(PEAK)]
     peak = max((max(steps.points("t", name)[1], default=0.0) for name in phases), default=0.0)
-    last = [_last(record, "loss", ".4f"), _last(record, "kl", ".4f")]
-    return [record.name, tag("span", end.word, class_=f"word {end.word}"), *last,
-            _last(record, "tokens_per_s", ",.0f"), size(int(peak)) if peak else "", end.text]  # fmt: skip
+    return [
+        record.name,
+        tag("span", end.word, class_=f"word {end.word}"),
+        _last(record, "loss", ".4f"),
+        _last(record, "kl", ".4f"),
+        _last(record, "tokens_per_s", ",.0f"),
+        size(int(peak)) if peak else "",
+        end.text,
+    ]
 
 
 def _last(record: Record, column: str, form: str) -> str:

@@ -84,11 +84,11 @@ class Record:
         if event.get("kind") != "step":
             self.events.append(event)
         elif not math.isnan(number(event.get("step"))):
-            self.steps.add(_numbers(event))
+            self.steps.add(numbers(event))
 
     def _take_guard(self, event: Event) -> None:
         if event.get("kind") == "sample" and not math.isnan(number(event.get("t"))):
-            self.samples.add(_numbers(event))
+            self.samples.add(numbers(event))
         elif event.get("kind") != "minute":
             self.guard.append(event)
 
@@ -124,7 +124,8 @@ def number(value: Any, otherwise: float = math.nan) -> float:
     return float(value) if math.isfinite(value) else otherwise
 
 
-def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
+def numbers(event: Mapping[str, Any]) -> dict[str, float]:
+    """Every number of an event; those of ``peak`` under names of their own."""
     peak = event.get("peak")
     phases = peak if isinstance(peak, dict) else {}
     flat = {**event, **{PEAK + str(phase): nbytes for phase, nbytes in phases.items()}}
