@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
-from fourge.report.drawing import ALARM, COLOURS, CURVE, INK
+from fourge.report.drawing import ALARM, COLOURS, CURVE, INK, drawn
 from fourge.report.markup import Markup, details, table, tag
 from fourge.report.thin import is_long, means, spread, thinned
 
@@ -60,11 +60,10 @@ class Chart:
 def figure(chart: Chart) -> Markup:
     """The drawing, its legend, what was left out, and the numbers."""
     parts = [tag("span", chart.title, class_="title"), _legend(chart)]
-    longest = max((len(line.y) for line in chart.lines), default=0)
-    drawn = max((len(thinned(line.y)) for line in chart.lines), default=0)
-    if drawn < longest:
-        parts.append(tag("small", f"{drawn:,} of {longest:,} points drawn: the lowest and "
-                         "the highest of each stretch, and its mean"))  # fmt: skip
+    longest = max((line.y for line in chart.lines), key=len, default=())
+    if is_long(longest):
+        parts.append(tag("small", f"{len(thinned(longest)):,} of {len(longest):,} points drawn: "
+                         "the lowest and the highest of each stretch, and its mean"))  # fmt: skip
     drawing = drawn(chart.name, chart.title, _described(chart), lambda axes: _draw(axes, chart))
     return tag("figure", tag("figcaption", *parts), drawing, _marks(chart), _numbers(chart),
                id=chart.name)  # fmt: skip
