@@ -39,6 +39,7 @@ from fourge.harness.resuming import (
 )
 from fourge.harness.saving import Saved, Saver
 from fourge.harness.setup import Progress, Ready, check, make_ready
+from fourge.harness.surroundings import surroundings
 from fourge.model.export import export, outgoing_from_model
 from fourge.train.loop import StepResult, Stopped, steps
 from fourge.train.relief import give_back
@@ -128,7 +129,8 @@ def _alone(out: Path) -> Iterator[None]:
 def _recorded(ready: Ready, log: EventLog, begin: Begin, stop: Stop) -> Iterator[Happened]:
     started = _started(ready, begin)
     log.write("started", **asdict(started), version=__version__, base=ready.base_digest,
-              data=ready.checked.dataset.digest, config=ready.checked.run.digest())  # fmt: skip
+              data=ready.checked.dataset.digest, config=ready.checked.run.digest(),
+              **surroundings())  # fmt: skip
     yield started
     try:
         for event in _stepped(ready, begin, stop):

@@ -103,5 +103,5 @@ def _failures(event: Event, name: str) -> Markup:
     if not rows:
         return Markup("")
     head = "gate", "prompt", "answer", "why"
-    return details(f"{name}-failures", f"{len(rows)} answers that did not pass",
+    return details(f"{name}-failures", f"Answers that did not pass: {len(rows)}",
                    table(head, rows, "Answers that did not pass"))  # fmt: skip
