@@ -49,11 +49,13 @@ def test_a_line_is_read_when_it_is_whole_and_only_once(tmp_path: Path) -> None:
 def test_a_record_takes_in_what_is_added(tmp_path: Path) -> None:
     write_lines(tmp_path / "events.jsonl", [started(5)])
     record = Record(tmp_path)
-    assert record.read() == 1
-    assert record.read() == 0
+    record.read()
+    record.read()
+    assert record.taken == 1
     with (tmp_path / "events.jsonl").open("a") as file:
         file.write(json.dumps(event("step", 9.0, step=1, loss=2.0)) + "\n")
-    assert record.read() == 1
+    record.read()
+    assert record.taken == 2
     assert record.steps.points("step", "loss") == ([1], [2.0])
     assert record.last_at == event("step", 9.0)["t"]
 
@@ -61,8 +63,8 @@ def test_a_record_takes_in_what_is_added(tmp_path: Path) -> None:
 def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
     text = '{"v": 1, "kind": "st\n[1]\n{"v": 9, "kind": "step", "step": 1}\n\xff\n'
     (tmp_path / "events.jsonl").write_bytes(text.encode("latin-1"))
-    record = Record(tmp_path)
-    assert record.read() == 0
+    (record,) = read_records(tmp_path)
+    assert record.taken == 0
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
@@ -72,8 +74,8 @@ def test_no_field_of_an_event_is_trusted(tmp_path: Path, fields: dict[str, Any])
     text = "".join(json.dumps(line) + "\n" for line in lines)
     for name in ("events.jsonl", "guard.jsonl"):
         (tmp_path / name).write_text(text)
-    record = Record(tmp_path)
-    assert record.read() == 6
+    (record,) = read_records(tmp_path)
+    assert record.taken == 6
     assert record.began_at >= 0 or fields["t"] < 0
 
 
@@ -90,6 +92,17 @@ def test_an_experiment_is_its_own_record_and_those_of_its_runs(tmp_path: Path) -
     names = [record.name for record in read_records(tmp_path)]
     assert names[0] == tmp_path.name
     assert sorted(names[1:]) == ["a", "b"]
+
+
+def test_known_records_go_on_and_new_ones_are_found(tmp_path: Path) -> None:
+    known: dict[Path, Record] = {}
+    (first,) = read_records(write_run(tmp_path / "a", 2, judged=False).parent, known)
+    taken = first.taken
+    write_run(tmp_path / "b", 2, judged=False)
+    again = read_records(tmp_path, known)
+    assert len(again) == 2
+    assert first in again
+    assert first.taken == taken
 
 
 def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:

@@ -1,16 +1,13 @@
 """``fourge report``: a run, or several, as one page."""
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fourge.cli.screen import err, out, overwrite_option
 from fourge.core.errors import ConfigError
 from fourge.core.files import whole_file
-
-if TYPE_CHECKING:
-    from fourge.report.record import Record
 
 PAGE = "report.html"
 
@@ -42,12 +39,14 @@ def report(
     if tracker:
         _send(folders[0], tracker, live=live)
         return
-    records = _records(folders)
+    _require_matplotlib()
     if live:
-        _serve(records, port, compare=compare)
+        _serve(folders, port, compare=compare)
         return
     from fourge.report.page import page
+    from fourge.report.record import read_records
 
+    records = [record for folder in folders for record in read_records(folder)]
     _write(page(records, compare=compare), path, folders[0] / PAGE, overwrite=overwrite)
 
 
@@ -65,17 +64,12 @@ def _require_one_meaning(
         raise ConfigError("A comparison belongs to no run.", fix="say where with -o page.html")
 
 
-def _records(folders: tuple[Path, ...]) -> "list[Record]":
-    from fourge.report.record import read_records
-
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
+def _require_matplotlib() -> None:
+    if find_spec("matplotlib") is None:
         raise ConfigError(
             "The charts are drawn by matplotlib, which is not installed.",
             fix="pip install 'fourge[pictures]'",
-        ) from error
-    return [record for folder in folders for record in read_records(folder)]
+        )
 
 
 def _write(text: str, path: Path | None, usual: Path, *, overwrite: bool) -> None:
@@ -88,10 +82,12 @@ def _write(text: str, path: Path | None, usual: Path, *, overwrite: bool) -> Non
     out.print(str(target), soft_wrap=True, markup=False)
 
 
-def _serve(records: "list[Record]", port: int, *, compare: bool) -> None:
+def _serve(folders: tuple[Path, ...], port: int, *, compare: bool) -> None:
     from fourge.report.live import View, serve, server
 
-    made, address = server(View(records, compare=compare), port)
+    view = View(folders, compare=compare)
+    view.main()  # a folder without a record is refused here, and not in the browser
+    made, address = server(view, port)
     out.print(address, soft_wrap=True)
     err.print("open this address; Ctrl-C ends it, and not the run")
     serve(made)

@@ -25,8 +25,9 @@ class Columns:
         """Append; ``row`` must have the key."""
         self._cut(row[self.key])
         count = len(self)
-        for name in row.keys() - self._values.keys():
-            self._values[name] = array("d", [math.nan]) * count
+        for name in row:
+            if name not in self._values:
+                self._values[name] = array("d", [math.nan]) * count
         for name, values in self._values.items():
             values.append(row.get(name, math.nan))
 

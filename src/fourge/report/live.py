@@ -14,46 +14,58 @@ import threading
 import time
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fourge.core.errors import ConfigError
-from fourge.report.page import body, page
-from fourge.report.record import Record
+from fourge.report.markup import Markup
+from fourge.report.page import body, document, title_of
+from fourge.report.record import Record, read_records
 
 HOST = "127.0.0.1"
 _REST = 10  # times what a drawing took
 _NICE = 10
+_HEADERS = (
+    ("Content-Type", "text/html; charset=utf-8"),
+    ("Cache-Control", "no-store"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+)
 
 
 class View:
-    """The page as it was last drawn; ``seen`` is its number."""
+    """The page as it was last drawn."""
 
-    def __init__(self, records: Sequence[Record], *, compare: bool = False) -> None:
-        self._records, self._compare = records, compare
+    def __init__(self, folders: Sequence[Path], *, compare: bool = False) -> None:
+        self._folders, self._compare = folders, compare
+        self._known: dict[Path, Record] = {}
         self._lock = threading.Lock()
-        self.seen = 0
-        self._main = ""
+        self._drawn, self._title, self._main = 0, "", Markup("")  # of how many events
         self._next_at = 0.0
 
-    def main(self) -> str:
-        """What changes, drawn again if there is something new and it was not drawn just now."""
+    def main(self) -> tuple[int, Markup]:
+        """What changes, and its number: drawn again if there is news, but not at once."""
         with self._lock:
             start = time.monotonic()
-            if start >= self._next_at and (
-                sum([each.read() for each in self._records]) or not self.seen
-            ):
-                self._main = body(self._records, compare=self._compare)
-                self.seen += 1
+            if start >= self._next_at:
+                self._draw()
                 now = time.monotonic()
                 self._next_at = now + _REST * (now - start)
-            return self._main
+            return self._drawn, self._main
 
-    def page(self) -> str:
+    def _draw(self) -> None:
+        records = [each for folder in self._folders for each in read_records(folder, self._known)]
+        taken = sum(record.taken for record in records)
+        if taken != self._drawn or not self._main:
+            self._main = body(records, compare=self._compare)
+            self._drawn, self._title = taken, title_of(records)
+
+    def page(self) -> tuple[int, str]:
         """The whole, to begin with."""
-        self.main()
-        with self._lock:
-            return page(self._records, compare=self._compare, live=True)
+        number, main = self.main()
+        return number, document(self._title, main, live=True)
 
 
 def server(view: View, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
@@ -86,30 +98,24 @@ def _handler(view: View, token: str) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             at = urlsplit(self.path)
-            host = self.headers.get("Host", "")
-            if not secrets.compare_digest(
-                host.encode(), f"{HOST}:{self.server.server_port}".encode()
-            ):  # type: ignore[attr-defined]
-                self._answer(403, "")
-            elif secrets.compare_digest(at.path.encode(), f"/{token}/".encode()):
-                self._answer(200, view.page())
-            elif secrets.compare_digest(at.path.encode(), f"/{token}/main".encode()):
-                main = view.main()
-                old = parse_qs(at.query).get("seen") == [str(view.seen)]
-                self._answer(204 if old else 200, "" if old else main)
+            if self.headers.get("Host") != f"{HOST}:{self.server.server_address[1]}":
+                self._answer(403)
+            elif _same(at.path, f"/{token}/"):
+                self._answer(200, *view.page())
+            elif _same(at.path, f"/{token}/main"):
+                number, main = view.main()
+                is_new = parse_qs(at.query).get("seen") != [str(number)]
+                self._answer(200 if is_new else 204, number, main if is_new else "")
             else:
-                self._answer(404, "")
+                self._answer(404)
 
-        def _answer(self, status: int, text: str) -> None:
+        def _answer(self, status: int, number: int = 0, text: str = "") -> None:
             data = text.encode()
             self.send_response(status)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("Cache-Control", "no-store")
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.send_header("X-Frame-Options", "DENY")
-            self.send_header("Referrer-Policy", "no-referrer")
-            self.send_header("X-Seen", str(view.seen))
+            for name, value in (*_HEADERS, ("X-Seen", str(number))):
+                self.send_header(name, value)
+            if status != 204:
+                self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
 
@@ -117,3 +123,8 @@ def _handler(view: View, token: str) -> type[BaseHTTPRequestHandler]:
             """A terminal full of requests would hide the address."""
 
     return Handler
+
+
+def _same(one: str, other: str) -> bool:
+    """Without telling by the time it takes how much of a token was right."""
+    return secrets.compare_digest(one.encode(), other.encode())

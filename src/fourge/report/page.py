@@ -24,9 +24,17 @@ from fourge.report.record import PEAK, Record
 from fourge.report.status import status
 
 
-def page(records: Sequence[Record], *, compare: bool = False, live: bool = False) -> str:
+def page(records: Sequence[Record], *, compare: bool = False) -> str:
     """A whole document."""
-    title = " / ".join(record.name for record in records[:4])
+    return document(title_of(records), body(records, compare=compare))
+
+
+def title_of(records: Sequence[Record]) -> str:
+    return " / ".join(record.name for record in records[:4])
+
+
+def document(title: str, main: Markup, *, live: bool = False) -> str:
+    """What surrounds the part that changes."""
     script = _file("live.js") if live else ""
     head = together((
         Markup('<meta charset="utf-8">'),
@@ -38,8 +46,7 @@ def page(records: Sequence[Record], *, compare: bool = False, live: bool = False
         tag("style", Markup(_file("page.css"))),
     ))  # fmt: skip
     foot = tag("footer", f"fourge {__version__}. Times are UTC.")
-    main = tag("main", body(records, compare=compare), id="main")
-    parts = [main, foot, tag("script", Markup(script)) if live else Markup("")]
+    parts = [tag("main", main, id="main"), foot, tag("script", Markup(script)) if live else ""]
     return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', *parts), lang='en')}\n"
 
 

@@ -65,20 +65,19 @@ class Record:
         self.steps, self.samples = Columns("step"), Columns("t")
         self.events: list[Event] = []  # all kinds but step
         self.guard: list[Event] = []  # all kinds but sample
+        self.taken = 0  # events, of both files
         self.last_at = 0.0
         self._tails = Tail(folder / FILE), Tail(folder / GUARD_FILE)
 
-    def read(self) -> int:
-        """Take in what was written since; the number of events."""
-        count = 0
+    def read(self) -> None:
+        """Take in what was written since."""
         for event in self._tails[0].new():
-            count += 1
+            self.taken += 1
             self.last_at = number(event.get("t"), self.last_at)
             self._take(event)
         for event in self._tails[1].new():
-            count += 1
+            self.taken += 1
             self._take_guard(event)
-        return count
 
     def _take(self, event: Event) -> None:
         if event.get("kind") != "step":
@@ -132,14 +131,18 @@ def numbers(event: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name in flat if not math.isnan(value := number(flat[name]))}
 
 
-def read_records(folder: Path) -> list[Record]:
+def read_records(folder: Path, known: dict[Path, Record] | None = None) -> list[Record]:
     """A run, or an experiment: its own record, and those of the runs in folders below it.
+
+    Records that are ``known`` only take in what is new; new ones are put there.
 
     Raises:
         FormatError: there is no record.
     """
     files = [folder / FILE, *sorted(folder.glob(f"*/{FILE}")), *sorted(folder.glob(f"*/*/{FILE}"))]
-    records = [Record(file.parent) for file in files if file.is_file()]
+    known = {} if known is None else known
+    here = [file.parent for file in files if file.is_file()]
+    records = [known.setdefault(each, known.get(each) or Record(each)) for each in here]
     if not records:
         raise FormatError(
             f"{folder} has no record of a run.",

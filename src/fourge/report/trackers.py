@@ -21,6 +21,7 @@ from fourge.report.record import Event, Record, Tail, number, numbers
 
 PROJECT = "fourge"
 _POLL_S = 2.0
+_ENDED = {"started": False, "finished": True, "failed": True}
 _KEPT_OUT = ("v", "t", "step")
 
 
@@ -108,7 +109,7 @@ def send(
         while True:
             for event in tail.new():
                 count += _sent(target, event)
-                ended = event.get("kind") in ("finished", "failed")
+                ended = _ENDED.get(str(event.get("kind")), ended)
             if ended or not follow:
                 return count
             pause(_POLL_S)
