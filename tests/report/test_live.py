@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,16 +28,25 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server that ends with the block."""
+    made, address = server(View([folder]))
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield address
+    finally:
+        made.shutdown()
+        thread.join()
+        made.server_close()
+
+
 @pytest.fixture
 def address(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(live, "_REST", 0)
-    made, address = server(View([run]))
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield address
-    made.shutdown()
-    thread.join()
-    made.server_close()
+    with served(run) as address:
+        yield address
 
 
 def get(address: str, path: str | None = None, **headers: str) -> tuple[HTTPResponse, str]:

@@ -57,7 +57,7 @@ def _written(gate: dict[str, Any], key: str) -> str:
     if not _is_share(gate):
         return f"{value:.4g}"
     low, high = wilson(value, int(gate["items"]))
-    return f"{value:.1%} ({low:.1%} to {high:.1%})"
+    return tag("span", f"{value:.1%} ({low:.1%} to {high:.1%})", class_="whole")
 
 
 def _is_share(gate: dict[str, Any]) -> bool:

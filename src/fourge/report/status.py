@@ -46,7 +46,7 @@ def _judged(gates: list[dict[str, Any]]) -> Status:
         return Status("failed", f"{passed}; failed: {', '.join(names['fail'])}")
     if len(names["pass"]) < len(gates):
         return Status("undecided", f"{passed}; undecided: {', '.join(names['undecided'])}")
-    return Status("passed", f"{passed}: the tuned model is accepted")
+    return Status("passed", passed)
 
 
 def _trained(record: Record) -> Status:
