@@ -23,7 +23,7 @@ def test_a_number_that_is_missing_is_a_gap() -> None:
 
 
 def test_a_step_that_is_done_again_replaces_the_old_one_and_all_after_it() -> None:
-    columns = filled(*({"step": at, "a": at} for at in (1, 2, 3, 4)), {"step": 3, "a": 30})
+    columns = filled(*({"step": at, "a": at} for at in (1.0, 2.0, 3.0, 4.0)), {"step": 3, "a": 30})
     assert columns.points("step", "a") == ([1, 2, 3], [1, 2, 30])
     assert columns.repeated == 2
 

@@ -49,7 +49,7 @@ def test_failures_are_shown_as_they_were_said() -> None:
     assert "Gates of 第一" in text
 
 
-BROKEN = (
+BROKEN: tuple[dict[str, object], ...] = (
     {},
     {"name": 3, "items": "x", "base": None, "tuned": "?"},
     {"items": 0, "tuned": 1.0},

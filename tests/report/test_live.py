@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -112,7 +113,7 @@ def test_drawing_rests_ten_times_as_long_as_it_took(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([100.0, 102.0, 121.9, 122.1, 122.2])
-    monkeypatch.setattr(live.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     view = View([run])
     first = view.main()
     append(run, 2)

@@ -93,7 +93,7 @@ def memory_charts(record: Record, prefix: str) -> list[Chart]:
         _minutes(record, label, *record.samples.points("t", column), MIB_IN_GIB)
         for column, label in (("left_mib", "left"), ("headroom_mib", "to the guard's line"))
     ]
-    charts = (
+    charts: tuple[tuple[str, str, list[Line], list[Level]], ...] = (
         ("held", "Peak memory of the process, by phase", held, levels),
         ("left", "Memory left on the machine, as the guard saw it", left, []),
     )
@@ -112,9 +112,8 @@ def _minutes(
 
 
 def _levels(record: Record) -> list[Level]:
-    limits = next((event.get("limits") for event in reversed(record.guard)
-                   if isinstance(event.get("limits"), dict)), {})  # fmt: skip
-    planned = record.last("planned")
+    told = [event["limits"] for event in record.guard if isinstance(event.get("limits"), dict)]
+    limits, planned = told[-1] if told else {}, record.last("planned")
     named = {
         "planned peak": planned.get("peak"),
         "planned limit": planned.get("limit"),

@@ -98,7 +98,7 @@ def _handler(view: View, token: str) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             at = urlsplit(self.path)
-            if self.headers.get("Host") != f"{HOST}:{self.server.server_address[1]}":
+            if self.headers.get("Host") != f"{HOST}:{self.connection.getsockname()[1]}":
                 self._answer(403)
             elif _same(at.path, f"/{token}/"):
                 self._answer(200, *view.page())
