@@ -23,6 +23,8 @@ def test_a_long_curve_is_thinned_and_says_so() -> None:
     text = figure(chart(line))
     assert re.search(r"[78]\d\d of 50,000 points drawn", text)
     assert len(text) < 100_000
+    assert text.count("stroke-opacity: 0.35") == 1, "the band, and the mean in it"
+    assert "stroke-opacity" not in figure(chart(SHORT))
 
 
 def test_one_point_can_be_seen() -> None:

@@ -58,6 +58,12 @@ def test_a_node_stands_below_its_parents_and_cycles_end(edges: list[tuple[int, l
                 assert places[parent][0] < places[node.id][0]
 
 
+def test_rows_go_down_from_the_base_by_the_longest_way() -> None:
+    ways = {"base": (), "data": (), "run": ("base", "data"), "export": ("run", "base")}
+    nodes = [Node(id, id, "", parents) for id, parents in ways.items()]
+    assert _places(nodes) == {"base": (0, 0), "data": (0, 1), "run": (1, 0), "export": (2, 0)}
+
+
 def test_the_graph_has_a_box_a_node_and_an_arrow_an_edge() -> None:
     root = ElementTree.fromstring(_graph([Node("a", "A", "base"), Node("b", "B", "x", ("a", "z"))]))
     assert len(list(root.iter("rect"))) == 2

@@ -121,6 +121,14 @@ def test_drawing_rests_ten_times_as_long_as_it_took(
     assert view.main() != first
 
 
+def test_without_news_nothing_is_drawn(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_REST", 0)
+    view = View([run])
+    first = view.main()
+    monkeypatch.setattr(live, "body", lambda records, compare: pytest.fail("drawn again"))
+    assert view.main() == first
+
+
 def test_a_stage_that_begins_later_is_found(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_REST", 0)
     view = View([run])
