@@ -1,5 +1,6 @@
 """``fourge report``."""
 
+import os
 import re
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner, Result
@@ -37,7 +39,10 @@ def test_the_page_is_put_beside_the_record_and_replaced(run: Path) -> None:
 def test_a_page_elsewhere_is_not_overwritten_unasked(run: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     call(run, "-o", page)
-    with pytest.raises(OutputError, match="exists"):
+    with (
+        pytest.raises(OutputError, match="exists"),
+        patch("fourge.report.page.page", side_effect=AssertionError("refused before it is drawn")),
+    ):
         call(run, "-o", page)
     assert call(run, "-o", page, "--overwrite").exit_code == 0
 
@@ -95,5 +100,8 @@ def test_live_says_where_serves_and_ends_on_an_interrupt(run: Path) -> None:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address)
         with urllib.request.urlopen(address, timeout=30) as answer:
             assert "身份" in answer.read().decode()
+        assert os.getpriority(os.PRIO_PROCESS, made.pid) > os.getpriority(os.PRIO_PROCESS, 0), (
+            "the run comes first"
+        )
         made.send_signal(signal.SIGINT)
         assert made.wait(30) == 130

@@ -7,9 +7,9 @@ import click
 
 from fourge.cli.screen import err, out, overwrite_option
 from fourge.core.errors import ConfigError
-from fourge.core.files import whole_file
+from fourge.core.files import refuse_existing, whole_file
 
-PAGE = "report.html"
+PAGE, STDOUT = "report.html", Path("-")
 
 
 @click.command(epilog="Exit status: 0 written, 2 wrong input, 130 interrupted.")
@@ -43,6 +43,8 @@ def report(
     if live:
         _serve(folders, port, compare=compare)
         return
+    if path and path != STDOUT:
+        refuse_existing(path, overwrite=overwrite)
     from fourge.report.page import page
     from fourge.report.record import read_records
 
@@ -73,7 +75,7 @@ def _require_matplotlib() -> None:
 
 
 def _write(text: str, path: Path | None, usual: Path, *, overwrite: bool) -> None:
-    if path == Path("-"):
+    if path == STDOUT:
         click.echo(text, nl=False)
         return
     target = path or usual
