@@ -47,7 +47,7 @@ def test_an_event_of_one_answer_is_one_row() -> None:
     text = answers(event("answers", prompt="你好", base="嗨", tuned=None, stage="B"), "a")
     assert "你好" in text
     assert "<del>嗨</del>" in text
-    assert "Answers of B" in text
+    assert "Answers: B" in text
 
 
 def test_rows_that_are_none_are_passed_over() -> None:

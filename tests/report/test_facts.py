@@ -75,6 +75,26 @@ def test_what_happened_is_in_the_order_of_the_clock(record: Record) -> None:
     assert "done again" not in text
 
 
+def test_attempts_are_told_with_what_they_change(tmp_path: Path) -> None:
+    events = (
+        event("begun", settings="a: 1"),
+        event("attempt", name="02", settings=["optim.lr=1e-4"]),
+        event("moved", name="02", reason="no share passes"),
+    )
+    text = facts.happenings(of(tmp_path, *events), "r0")
+    assert "name 02, optim.lr=1e-4" in text
+    assert "name 02, reason no share passes" in text
+    assert "a: 1" not in text
+
+
+def test_an_experiment_tells_its_command_and_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text("identity: {name: 神}")
+    record = of(tmp_path, event("begun", command=["fourge", "experiment"], code="77aa"))
+    assert "fourge experiment" in facts.origin(record)
+    assert "77aa" in facts.origin(record)
+    assert "identity.name" in facts.settings(record, "r0")
+
+
 def test_steps_that_were_done_again_are_said(tmp_path: Path) -> None:
     steps = [event("step", step=at, loss=1.0) for at in (1, 2, 3, 2)]
     assert "2 steps were done again" in facts.happenings(of(tmp_path, *steps), "r0")

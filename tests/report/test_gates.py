@@ -46,7 +46,19 @@ def test_failures_are_shown_as_they_were_said() -> None:
     text = verdict(event("verdict", stage="第一", gates=gates(), failures=failures), "v")
     assert "你是誰？" in text
     assert "&lt;b&gt;我&lt;/b&gt;" in text
-    assert "Gates of 第一" in text
+    assert "Gates: 第一" in text
+
+
+def test_a_verdict_in_short_is_shown_without_what_it_does_not_say() -> None:
+    numbers = {"identity": [0.0, 0.99, "pass"], "text": [14.2, 14.3, "undecided"], "odd": 3}
+    text = verdict(
+        event("verdict", name="01-1", of="gates", reason="too few", numbers=numbers), "v"
+    )
+    assert "Gates: 01-1, gates" in text
+    assert "<p>too few</p>" in text
+    assert "<td>0.0%</td><td>99.0%</td>" in text
+    assert read(text).text.count("decisionbasetuned") == 1, "no column that is empty"
+    assert text.count("<svg") == 1
 
 
 BROKEN: tuple[dict[str, object], ...] = (

@@ -41,6 +41,17 @@ def test_artifacts_that_were_recorded_are_the_graph(tmp_path: Path) -> None:
     assert "gone" in text
 
 
+def test_an_experiment_names_the_one_parent_and_the_purpose(tmp_path: Path) -> None:
+    write_lines(tmp_path / "events.jsonl", [
+        artifact(name="start", purpose="start", parent="", digest="3e60"),
+        artifact(name="01", purpose="attempt", parent="start"),
+        artifact(name="01", purpose="attempt", parent="start", reason="no share passes"),
+    ])  # fmt: skip
+    one, two = nodes_of(read_records(tmp_path))
+    assert (one.role, one.parents, one.note) == ("start", (), "3e60")
+    assert (two.role, two.parents, two.note) == ("attempt", ("start",), "no share passes")
+
+
 def test_nothing_known_is_nothing_shown(tmp_path: Path) -> None:
     write_lines(tmp_path / "events.jsonl", [event("verdict", gates=[])])
     assert lineage(read_records(tmp_path)) == ""

@@ -83,6 +83,16 @@ def test_an_experiment_shows_each_of_its_runs(tmp_path: Path) -> None:
     assert len(balance.ids) == len(set(balance.ids))
 
 
+def test_the_last_verdict_is_in_view_and_earlier_ones_behind_a_fold(tmp_path: Path) -> None:
+    lines = [event("verdict", name=name, gates=[{"name": "g", "decision": "fail"}])
+             for name in ("first", "second", "third")]  # fmt: skip
+    write_lines(tmp_path / "events.jsonl", lines)
+    text = page(read_records(tmp_path))
+    order = ["Gates: third", "2 earlier", "Gates: second", "Gates: first"]
+    places = [text.index(each) for each in order]
+    assert places == sorted(places)
+
+
 def test_a_comparison_has_a_row_a_run_and_one_set_of_charts(tmp_path: Path) -> None:
     runs = [read_records(write_run(tmp_path / name, 4, lr=lr))[0]
             for name, lr in (("快", 2e-5), ("slow", 1e-5))]  # fmt: skip

@@ -62,5 +62,29 @@ def test_gates_come_before_the_end_of_training(
     assert text in found.text
 
 
+@pytest.mark.parametrize(
+    ("ended", "word", "text"),
+    [
+        ([], "open", "Attempt 2: going on"),
+        ([event("ended", 9.0, passed=True, stopped=0)], "passed", "Attempt 2 passed"),
+        ([event("ended", 9.0, passed=False, stopped=0)], "failed", "None of 2 attempts"),
+        ([event("ended", 9.0, passed=False, stopped=2)], "stopped", "SIGINT in attempt 2"),
+        ([event("ended", 9.0, passed=False, stopped=2), event("begun", 10.0)], "open", "going on"),
+    ],
+)
+def test_an_experiment_ends_in_one_of_these_ways(
+    tmp_path: Path, ended: list[dict[str, Any]], word: str, text: str
+) -> None:
+    attempts = [event("attempt", 1.0, name=name) for name in ("01", "02", "02")]
+    found = told(tmp_path, event("begun"), *attempts, *ended)
+    assert found.word == word
+    assert text in found.text
+
+
+def test_a_run_that_was_ended_says_why(tmp_path: Path) -> None:
+    end = event("finished", 2.0, stopped=0, reason="a look passed")
+    assert told(tmp_path, started(9), STEP, end).text == "Ended after 3 of 9 steps: a look passed"
+
+
 def test_a_verdict_that_is_none_is_passed_over(tmp_path: Path) -> None:
     assert told(tmp_path, started(3), event("verdict", gates="?")).word == "open"

@@ -10,6 +10,7 @@ import re
 from difflib import SequenceMatcher
 from typing import Any
 
+from fourge.report.gates import title_of
 from fourge.report.markup import Markup, details, table, tag, together
 from fourge.report.record import Event
 
@@ -33,7 +34,7 @@ def marked(base: str, tuned: str) -> tuple[Markup, Markup]:
 def answers(event: Event, name: str) -> Markup:
     """The rows of one event; those that changed first."""
     rows = [_row(row) for row in _rows(event)]
-    title = f"Answers of {event['stage']}" if event.get("stage") else "Answers"
+    title = title_of("Answers", event)
     head = "prompt", "base", "tuned"
     parts = [table(head, rows[:SHOWN], title)]
     if rest := rows[SHOWN:]:

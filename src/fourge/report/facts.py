@@ -41,7 +41,7 @@ def settings(record: Record, name: str) -> Markup:
     rows = list(flat(record.settings()))
     if not rows:
         return Markup("")
-    return details(f"{name}-settings", f"{len(rows)} settings (run.yaml)",
+    return details(f"{name}-settings", f"{len(rows)} settings",
                    table(("setting", "value"), rows, "Settings"))  # fmt: skip
 
 
@@ -61,22 +61,25 @@ def origin(record: Record) -> Markup:
     """The exact commands, versions and machine, as far as they were recorded."""
     started = record.last("started")
     guard = next((event for event in reversed(record.guard) if event.get("kind") == "start"), {})
-    rows = [*_commands(record, guard), *_started(started)]
+    rows = [*_commands(record, guard), *_started(record.last("begun")), *_started(started)]
     rows += [(f"guard: {key}", _text(guard[key])) for key in ("python", "kernel") if key in guard]
     return table(("what", "value"), rows, "Commands, versions, machine") if rows else Markup("")
 
 
 def _commands(record: Record, guard: Event) -> Iterator[Row]:
-    for event in record.of("started"):
+    for event in (*record.of("begun"), *record.of("started")):
         if isinstance(event.get("command"), list):
             yield "command", shlex.join(map(str, event["command"]))
-            yield "in folder", _text(event.get("folder"))
-    if not record.last("started").get("command") and isinstance(guard.get("command"), list):
+            if event.get("folder"):
+                yield "in folder", _text(event["folder"])
+    if not any(event.get("command") for event in record.events) and isinstance(
+        guard.get("command"), list
+    ):
         yield "command", shlex.join(map(str, guard["command"]))
 
 
 def _started(event: Event) -> Iterator[Row]:
-    for key in ("run", "device", "compute_dtype", "trained", "tensors", "version"):
+    for key in ("run", "device", "compute_dtype", "trained", "tensors", "version", "code"):
         if key in event:
             value = event[key]
             yield _NAMES.get(key, key), f"{value:,}" if isinstance(value, int) else _text(value)
@@ -88,6 +91,7 @@ def _started(event: Event) -> Iterator[Row]:
 
 _NAMES = {
     "compute_dtype": "computing in", "trained": "parameters", "version": "fourge",
+    "code": "digest of the code",
     "base": "the base model", "data": "the data", "config": "the settings",
 }  # fmt: skip
 
@@ -112,13 +116,16 @@ def happenings(record: Record, name: str) -> Markup:
     return tag("div", *parts)
 
 
-_TOLD = ("started", "finished", "failed", "planned", "stage", "fallback")
-_SHOWN = ("stage", "first", "steps", "step", "stopped", "export", "error", "message", "reason",
-          "headroom", "signal", "note")  # fmt: skip
+_TOLD = ("begun", "planned", "started", "finished", "failed", "attempt", "look", "trained",
+         "went on", "moved", "verdict", "ended")  # fmt: skip
+_SHOWN = ("name", "of", "first", "steps", "step", "stopped", "passed", "reason", "export", "error",
+          "message", "peak", "headroom", "signal", "target")  # fmt: skip
 
 
 def _what(event: Event) -> str:
     found = [f"{key} {_text(event[key])}" for key in _SHOWN if event.get(key) not in (None, "")]
+    if isinstance(event.get("settings"), list):  # of an attempt: what it changes
+        found += map(str, event["settings"])
     return ", ".join(found)
 
 

@@ -35,11 +35,19 @@ def wilson(share: float, items: int) -> tuple[float, float]:
 def verdict(event: Event, name: str) -> Markup:
     """The gates of one verdict: chart, table, failures."""
     gates = gates_of(event)
-    rows = [_row(gate) for gate in gates]
     head = "gate", "decision", "items", "base", "tuned", "needed", "note"
-    title = f"Gates of {event['stage']}" if event.get("stage") else "Gates"
-    return tag("div", _chart(gates, name, title), table(head, rows, title),
+    columns = [column for column in zip(head, *map(_row, gates), strict=True) if any(column[1:])]
+    head, *rows = zip(*columns, strict=True) if columns else [head]
+    title = title_of("Gates", event)
+    reason = tag("p", str(event["reason"])) if event.get("reason") else Markup("")
+    return tag("div", _chart(gates, name, title), reason, table(head, rows, title),
                _failures(event, name))  # fmt: skip
+
+
+def title_of(what: str, event: Event) -> str:
+    """With the name of what was judged, where it has one."""
+    names = [str(event[key]) for key in ("stage", "name", "of") if event.get(key)]
+    return f"{what}: {', '.join(names)}" if names else what
 
 
 def _row(gate: dict[str, Any]) -> list[str]:
@@ -56,14 +64,21 @@ def _written(gate: dict[str, Any], key: str) -> str:
         return ""
     if not _is_share(gate):
         return f"{value:.4g}"
-    low, high = wilson(value, int(gate["items"]))
+    if (interval := _interval(gate, value)) is None:
+        return f"{value:.1%}"
+    low, high = interval
     return tag("span", f"{value:.1%} ({low:.1%} to {high:.1%})", class_="whole")
 
 
 def _is_share(gate: dict[str, Any]) -> bool:
-    """Perplexities are not, and a gate of no items has none."""
-    values = [number(gate.get(key), 0.0) for key in ("base", "tuned")]
-    return number(gate.get("items"), 0) >= 1 and all(0 <= value <= 1 for value in values)
+    """Perplexities are not."""
+    return all(0 <= number(gate.get(key), 0.0) <= 1 for key in ("base", "tuned"))
+
+
+def _interval(gate: dict[str, Any], value: float) -> tuple[float, float] | None:
+    """None where it is not known of how many items."""
+    items = int(number(gate.get("items"), 0))
+    return wilson(value, items) if items >= 1 else None
 
 
 def _chart(gates: list[dict[str, Any]], name: str, title: str) -> Markup:
@@ -84,7 +99,7 @@ def _draw(axes: Axes, gates: list[dict[str, Any]]) -> None:
         for at, gate in enumerate(gates):
             value = number(gate.get(key))
             if math.isfinite(value):
-                ends = wilson(value, int(gate["items"]))
+                ends = _interval(gate, value) or (value, value)
                 axes.plot(ends, [at + shift] * 2, color=CURVE[curve])
                 axes.plot([value], [at + shift], "o", markersize=5, color=CURVE[curve])
     axes.set_yticks(range(len(gates)), [str(gate.get("name", "")) for gate in gates])

@@ -37,14 +37,14 @@ def nodes_of(records: Sequence[Record]) -> list[Node]:
 
 
 def _told(event: Event) -> Node:
-    parents = event.get("parents")
-    notes = [str(event[key]) for key in ("path", "note") if event.get(key)]
+    parents, one = event.get("parents"), event.get("parent")
+    above = parents if isinstance(parents, list) else [one] if one else []
+    notes = [str(event[key]) for key in ("path", "digest", "reason", "note") if event.get(key)]
     if math.isfinite(nbytes := number(event.get("nbytes"))):
         notes.append(size(int(nbytes)))
     name = str(event.get("name") or event.get("path") or event.get("id"))
-    return Node(str(event.get("id") or name), name, str(event.get("role") or "artifact"),
-                tuple(map(str, parents)) if isinstance(parents, list) else (),
-                ", ".join(notes))  # fmt: skip
+    role = str(event.get("purpose") or event.get("role") or "artifact")
+    return Node(str(event.get("id") or name), name, role, tuple(map(str, above)), ", ".join(notes))
 
 
 def _own(record: Record, prefix: str) -> list[Node]:

@@ -19,7 +19,7 @@ from fourge.report.chart import Chart, figure
 from fourge.report.curves import compared_charts, memory_charts, step_charts
 from fourge.report.gates import verdict
 from fourge.report.lineage import lineage
-from fourge.report.markup import Markup, section, table, tag, together
+from fourge.report.markup import Markup, details, section, table, tag, together
 from fourge.report.record import PEAK, Record
 from fourge.report.status import status
 
@@ -57,7 +57,8 @@ def body(records: Sequence[Record], *, compare: bool = False) -> Markup:
     first = records[0]
     parts = [_header(first, "fourge report"), _judged(records)]
     for at, record in enumerate(records):
-        parts.append(_run(record, f"r{at}", alone=len(records) == 1))
+        parts += [_header(record, "run")] if at else []
+        parts.append(_run(record, f"r{at}", f" of {record.name}" if len(records) > 1 else ""))
     if graph := lineage(records):
         parts.append(section("lineage", "Lineage", graph))
     return together(parts)
@@ -75,20 +76,20 @@ def _last_seen(record: Record) -> str:
 
 
 def _judged(records: Sequence[Record]) -> Markup:
-    """Gates and answers, of all stages."""
+    """Gates and answers: the last, and those before it behind a fold."""
     parts = []
     for kind, title, show in (("verdict", "Gates", verdict), ("answers", "Answers", answers)):
         events = [event for record in records for event in record.of(kind)]
         shown = [show(event, f"{kind}-{at}") for at, event in enumerate(events)]
-        if shown:
-            parts.append(section(kind, title, *shown))
+        *earlier, last = shown or [Markup("")]
+        fold = details(f"{kind}-earlier", f"{len(earlier)} earlier", *reversed(earlier))
+        if last:
+            parts.append(section(kind, title, last, fold if earlier else Markup("")))
     return together(parts)
 
 
-def _run(record: Record, name: str, *, alone: bool) -> Markup:
+def _run(record: Record, name: str, of: str) -> Markup:
     """Charts and tables of one run."""
-    of = "" if alone else f" of {record.name}"
-    heading = Markup("") if alone else _header(record, "run")
     parts = [
         (f"{name}-curves", f"Training{of}", _grid(step_charts(record, name))),
         (f"{name}-memory", f"Memory{of}", _grid(memory_charts(record, name))),
@@ -97,7 +98,7 @@ def _run(record: Record, name: str, *, alone: bool) -> Markup:
         (f"{name}-origin", f"Origin{of}",
          together((facts.origin(record), facts.settings(record, name)))),
     ]  # fmt: skip
-    return together((heading, *(section(*part) for part in parts if part[2])))
+    return together(section(*part) for part in parts if part[2])
 
 
 def _grid(charts: Sequence[Chart]) -> Markup:

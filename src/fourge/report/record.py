@@ -9,13 +9,17 @@ an older fourge, or end in the middle. The kinds, and the fields that the page r
     step      step, loss, target_loss, kl, kl_weight, lr, grad_norm, moved, codes_changed,
               tokens_per_s, peak {phase: bytes}
     saved     step, path, seconds
-    finished  step, stopped (a signal's number or 0), export
+    finished  step, stopped (a signal's number or 0), reason, export
     failed    error, message
     planned   peak, limit (bytes)
-    verdict   stage, gates: [{name, items, base, tuned, needed, decision, note, paired}],
+    verdict   name, of, reason, gates: [{name, items, base, tuned, needed, decision, note}]
+              or numbers: {name: [base, tuned, decision]};
               failures: [{gate, language, prompt, answer, why}]
-    answers   stage, rows: [{prompt, base, tuned, gate, language}]
-    artifact  id, name, role, path, nbytes, parents: [id], note
+    answers   name, rows: [{prompt, base, tuned}]
+    artifact  name, purpose, path, parent or parents, digest, nbytes, reason; the last of a name
+
+and of an experiment: begun (command, version, code), attempt (name, settings), look, trained,
+went on, moved, ended (passed, stopped), listed with their names, steps and reasons.
 
 A guard writes ``start`` (limits, command, python, kernel), ``sample`` (left_mib, headroom_mib),
 ``minute`` (passed over: samples again), ``end``, and one event each time it acts.
@@ -34,6 +38,7 @@ from fourge.guard.record import FILE as GUARD_FILE
 from fourge.report.columns import Columns
 
 Event = dict[str, Any]
+_EXPERIMENT_FILE = "experiment.yaml"
 PEAK = "peak."  # before a phase's name, as a column
 
 
@@ -107,10 +112,11 @@ class Record:
         return min((at for at in times if math.isfinite(at)), default=0.0)
 
     def settings(self) -> dict[str, Any]:
-        """What run.yaml says; empty if it is gone or torn."""
-        path = self.folder / RUN_FILE
+        """What run.yaml or experiment.yaml says; empty if it is gone or torn."""
+        files = [self.folder / name for name in (RUN_FILE, _EXPERIMENT_FILE)]
+        path = next((file for file in files if file.is_file()), None)
         try:
-            tree = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            tree = yaml.safe_load(path.read_text(encoding="utf-8")) if path else {}
         except (OSError, ValueError, yaml.YAMLError):
             return {}
         return tree if isinstance(tree, dict) else {}

@@ -21,6 +21,8 @@ def status(record: Record) -> Status:
     """Of gates if there were any, else of the training."""
     failed, finished = record.last("failed"), record.last("finished")
     gates = gates_of(record.last("verdict"))
+    if record.of("begun"):
+        return _experiment(record)
     if number(failed.get("t"), 0) > number(finished.get("t"), 0):
         return Status("failed", f"Failed: {failed.get('message') or failed.get('error')}")
     if gates:
@@ -31,9 +33,31 @@ def status(record: Record) -> Status:
 
 
 def gates_of(verdict: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a verdict that are rows."""
-    gates = verdict.get("gates")
-    return [gate for gate in gates if isinstance(gate, dict)] if isinstance(gates, list) else []
+    """The rows of a verdict: ``gates``, or ``numbers`` with base, tuned and decision of each."""
+    gates, short = verdict.get("gates"), verdict.get("numbers")
+    if isinstance(gates, list):
+        return [gate for gate in gates if isinstance(gate, dict)]
+    if not isinstance(short, dict):
+        return []
+    keys = "name", "base", "tuned", "decision"
+    return [
+        dict(zip(keys, (name, *values), strict=False))
+        for name, values in short.items()
+        if isinstance(values, list)
+    ]
+
+
+def _experiment(record: Record) -> Status:
+    """The last word of several attempts."""
+    begun, ended = record.last("begun"), record.last("ended")
+    tried = len({str(event.get("name")) for event in record.of("attempt")})
+    if number(ended.get("t"), 0) < number(begun.get("t"), 0):
+        return Status("open", f"Attempt {tried}: going on, or ended without a word")
+    if stopped := int(number(ended.get("stopped"), 0)):
+        return Status("stopped", f"Stopped by {_signal(stopped)} in attempt {tried}")
+    if ended.get("passed") is True:
+        return Status("passed", f"Attempt {tried} passed its gates")
+    return Status("failed", f"None of {tried} attempts passed")
 
 
 def _judged(gates: list[dict[str, Any]]) -> Status:
@@ -56,6 +80,8 @@ def _trained(record: Record) -> Status:
         return Status("open", f"{of}: going on, or ended without a word")
     if stopped := int(number(finished.get("stopped"), 0)):
         return Status("stopped", f"Stopped by {_signal(stopped)} after {of}; --resume goes on")
+    if reason := finished.get("reason"):
+        return Status("trained", f"Ended after {of}: {reason}")
     return Status("trained", f"Trained {of}{_fell(record)}")
 
 
