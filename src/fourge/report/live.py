@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -116,8 +117,9 @@ def _handler(view: View, token: str) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             if status != 204:
                 self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            with suppress(ConnectionError):  # a reader may leave in the middle
+                self.end_headers()
+                self.wfile.write(data)
 
         def log_message(self, format: str, *args: Any) -> None:
             """A terminal full of requests would hide the address."""
