@@ -61,6 +61,12 @@ def test_a_verdict_in_short_is_shown_without_what_it_does_not_say() -> None:
     assert text.count("<svg") == 1
 
 
+def test_a_share_of_unknown_items_is_a_point() -> None:
+    text = verdict(event("verdict", numbers={"abilities": [0.5, 0.6, "pass"]}), "v")
+    assert "50.0%</text>" in text
+    assert ">0%</text>" not in text, "no interval is made up"
+
+
 BROKEN: tuple[dict[str, object], ...] = (
     {},
     {"name": 3, "items": "x", "base": None, "tuned": "?"},

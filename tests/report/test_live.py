@@ -65,6 +65,7 @@ def test_the_page_is_served_and_grows_with_the_run(address: str, run: Path) -> N
     answer, text = get(address)
     assert answer.status == 200
     assert "1 of 9 steps" in text
+    assert answer.headers["Cache-Control"] == "no-store"
     answer, _ = get(address + "main")
     seen = answer.headers["X-Seen"]
     assert get(address + f"main?seen={seen}")[0].status == 204

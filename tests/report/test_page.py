@@ -78,6 +78,7 @@ def test_an_experiment_shows_each_of_its_runs(tmp_path: Path) -> None:
     text = page(read_records(tmp_path))
     assert "Training of one" in text
     assert "Training of two" in text
+    assert re.findall("<h1>([^<]*)</h1>", text) == ["one", "two"]
     balance = Balance()
     balance.feed(text)
     assert len(balance.ids) == len(set(balance.ids))
