@@ -7,7 +7,7 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: install demo test check format clean
+.PHONY: install demo test check format screenshots clean
 
 install: $(READY)
 
@@ -33,6 +33,10 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff format src tests
 	$(BIN)/ruff check --fix src tests
+
+# Needs Chromium; RUN=runs/identity shows a run of yours.
+screenshots: $(READY)
+	$(BIN)/python -m tests.report.screenshots $(RUN)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -15,11 +15,10 @@ from fourge.core.errors import ConfigError
 from fourge.core.files import write_errors
 from fourge.guard.client import guarded
 from fourge.guard.options import guard_argv
+from fourge.guard.record import FILE
 
 if TYPE_CHECKING:
     from fourge.config.run import Run
-
-GUARD_LOG = "guard.jsonl"
 
 
 def run_under_guard(options: Mapping[str, str | None]) -> None:
@@ -56,4 +55,4 @@ def _given(size: str) -> str | None:
 def _log_in(out: Path) -> Path:
     with write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    return out / GUARD_LOG
+    return out / FILE

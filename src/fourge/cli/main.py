@@ -21,6 +21,7 @@ VERBS = {
     "step": "One training step, and what each phase of it costs.",
     "train": "Train as a run file says.",
     "chat": "Talk to a model.",
+    "report": "A run as one page: curves, memory, gates, origin.",
     "check": "Probe a model, and compare it with its base.",
     "parity": "Compare two ways to compute a model, block by block.",
     "needle": "Hide a secret in a long text, and ask for it.",

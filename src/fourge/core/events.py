@@ -18,6 +18,7 @@ from fourge.core.files import write_errors
 
 VERSION = 1
 FILE = "events.jsonl"
+RUN_FILE = "run.yaml"  # beside it: every setting of the run, as resolved
 
 
 class EventLog:
@@ -54,9 +55,14 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
         raise FormatError(f"{path} does not exist.", fix="give the folder of a run")
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and event.get("v") == VERSION:
+            if (event := parsed(line)) is not None:
                 yield event
+
+
+def parsed(line: str) -> dict[str, Any] | None:
+    """The event of a line; None of one that is torn, or of another version."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and event.get("v") == VERSION else None

@@ -22,6 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+FILE = "guard.jsonl"  # beside the events of a run
 SAMPLE_EVERY_S = 1.0
 _KEPT_EVERY_S = 0.1
 _KEPT = 600  # a minute of them

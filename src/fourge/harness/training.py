@@ -25,13 +25,12 @@ from fourge import __version__
 from fourge.checkpoint import store
 from fourge.config.run import Run
 from fourge.core.errors import FourgeError, OutputError
-from fourge.core.events import FILE, EventLog
+from fourge.core.events import FILE, RUN_FILE, EventLog
 from fourge.core.files import whole_file, write_errors
 from fourge.guard.client import Beat
 from fourge.harness.planning import require_fits
 from fourge.harness.resuming import (
     EXPORT,
-    RUN_FILE,
     Begin,
     last_checkpoint,
     refuse_existing,
@@ -41,6 +40,7 @@ from fourge.harness.resuming import (
 )
 from fourge.harness.saving import Saved, Saver
 from fourge.harness.setup import Progress, Ready, check, make_ready
+from fourge.harness.surroundings import surroundings
 from fourge.model.export import export, outgoing_from_model
 from fourge.train.loop import StepResult, Stopped, steps
 from fourge.train.relief import give_back
@@ -132,7 +132,8 @@ def _alone(out: Path) -> Iterator[None]:
 def _recorded(ready: Ready, log: EventLog, begin: Begin, stop: Stop) -> Iterator[Happened]:
     started = _started(ready, begin)
     log.write("started", **asdict(started), version=__version__, base=ready.base_digest,
-              data=ready.checked.dataset.digest, config=ready.checked.run.digest())  # fmt: skip
+              data=ready.checked.dataset.digest, config=ready.checked.run.digest(),
+              **surroundings())  # fmt: skip
     yield started
     try:
         for event in _stepped(ready, begin, stop):
