@@ -68,15 +68,16 @@ def limit_of_run(run: Run) -> Limit:
     return machine_limit(run.memory.limit_bytes, floor)
 
 
-def require_fits(run: Run) -> Plan:
-    """Plan a run; raise unless it fits.
+def require_fits(run: Run) -> tuple[Plan, Limit]:
+    """Plan a run; raise unless it fits into what it may have.
 
     Raises:
         PlanError: it needs more than it may have.
     """
     made = plan(wanted_of_run(run), this_machine())
-    made.require_fits(limit_of_run(run).nbytes)
-    return made
+    limit = limit_of_run(run)
+    made.require_fits(limit.nbytes)
+    return made, limit
 
 
 def _config(source: Source) -> Any:

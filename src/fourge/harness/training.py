@@ -97,7 +97,7 @@ def train(
     checked = check(run, tell)
     if state is not None:
         require_same_run(state, run, checked)
-    planned = require_fits(run)
+    planned, limit = require_fits(run)
     ready = make_ready(checked, tell)
     begin = Begin(uuid.uuid4().hex[:12])
     if state is not None:
@@ -109,7 +109,8 @@ def train(
     with _alone(run.out):
         _write_run_file(run)
         log = EventLog(run.out / FILE, begin.run)
-        log.write("planned", peak=planned.peak, phase=planned.peak_phase, phases=planned.phases)
+        log.write("planned", peak=planned.peak, phase=planned.peak_phase, phases=planned.phases,
+                  limit=limit.nbytes, limit_source=limit.source)  # fmt: skip
         yield from _recorded(ready, log, begin, stop)
 
 
