@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fourge.core.errors import ConfigError
+from fourge.core.events import GUARD_LOG
 from fourge.core.files import write_errors
 from fourge.guard.client import guarded
 from fourge.guard.options import guard_argv
 
 if TYPE_CHECKING:
+    from fourge.config.experiment import Experiment
     from fourge.config.run import Run
-
-GUARD_LOG = "guard.jsonl"
 
 
 def run_under_guard(options: Mapping[str, str | None]) -> None:
@@ -37,8 +37,8 @@ def run_under_guard(options: Mapping[str, str | None]) -> None:
     os.execv(argv[0], argv)
 
 
-def guard_options(run: "Run") -> dict[str, str | None]:
-    """What a run file says to its guard, as the guard's own options."""
+def guard_options(run: "Run | Experiment") -> dict[str, str | None]:
+    """What a settings file says to its guard, as the guard's own options."""
     return {
         "limit": _given(run.memory.limit),
         "floor": _given(run.guard.floor),

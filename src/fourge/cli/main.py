@@ -19,6 +19,8 @@ VERBS = {
     "demo": "The whole job on the embedded model.",
     "step": "One training step, and what each phase of it costs.",
     "train": "Train as a run file says.",
+    "experiment": "Teach an identity: attempts, gates, fallback.",
+    "runs": "List, show, compare and trace what was run.",
     "chat": "Talk to a model.",
     "check": "Probe a model, and compare it with its base.",
     "data": "Make, mix and audit training data.",

@@ -18,6 +18,7 @@ from fourge.core.files import write_errors
 
 VERSION = 1
 FILE = "events.jsonl"
+GUARD_LOG = "guard.jsonl"  # beside it: what the guard saw
 
 
 class EventLog:

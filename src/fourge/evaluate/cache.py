@@ -32,12 +32,12 @@ def model_key(model: Any, tokenizer: Any) -> str:
 
 
 class Kept:
-    """What is known of one model."""
+    """What is known of one model; without a folder, only as long as this lives."""
 
-    def __init__(self, folder: Path, key: str) -> None:
-        self._path = folder / f"{key}.jsonl"
+    def __init__(self, folder: Path | None = None, key: str = "") -> None:
+        self._path = None if folder is None else folder / f"{key}.jsonl"
         self._known: dict[str, Any] = {}
-        if self._path.exists():
+        if self._path is not None and self._path.exists():
             for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
                 self._take(line)
 
@@ -57,6 +57,8 @@ class Kept:
     def put(self, values: dict[str, Any]) -> None:
         """Keep some items at once."""
         self._known.update(values)
+        if self._path is None:
+            return
         rows = [{"item": item, "value": value} for item, value in values.items()]
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -52,11 +52,16 @@ def resumed(run: Run) -> StoredState | None:
     """The last checkpoint; None if the run was stopped before its first."""
     if store.latest(checkpoint_folder(run)) is not None:
         return store.open_checkpoint(last_checkpoint(run))
-    if not (run.out / FILE).exists():
+    if not begun(run):
         raise ConfigError(
             f"{run.out} holds no run to resume.", fix="leave out --resume to begin one"
         )
     return None
+
+
+def begun(run: Run) -> bool:
+    """Whether anything of this run was written: the run file is the first thing."""
+    return any((run.out / name).exists() for name in (RUN_FILE, FILE))
 
 
 def last_checkpoint(run: Run) -> Path:
