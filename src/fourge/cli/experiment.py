@@ -25,7 +25,8 @@ lang_option = click.option("--lang", default="en", show_default=True,
 )
 @click.argument("file", metavar="EXP.yaml", type=click.Path(path_type=Path))
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
-              help="Another value for one setting, as gates.quick=12; may be repeated.")  # fmt: skip
+              help="Another value for one setting, as gates.quick=12; may be "
+              "repeated.")  # fmt: skip
 @lang_option
 @json_option
 def experiment(file: Path, settings: tuple[str, ...], lang: str, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from fourge.chat.batch import Progress, reply_to_all
 from fourge.chat.conversation import Template
 from fourge.data.conversation import Answer, Messages
 from fourge.data.records import Message
+from fourge.data.render import special_tokens
 
 BATCH = 32
 
@@ -45,11 +46,17 @@ def answer_all(
     return [Said(reply.text.strip(), len(reply.ids), reply.stopped) for reply in replies]
 
 
-def answering(model: Any, tokenizer: Any, max_tokens: int, progress: Progress) -> Answer:
-    """A model as a function from conversations to texts."""
+def answering(
+    model: Any, tokenizer: Any, max_tokens: int, progress: Progress | None = None
+) -> Answer:
+    """A model as a function from conversations to texts that can be taught.
+
+    A text with a special token in it would end a turn where it is read again: it counts as none.
+    """
+    special = special_tokens(tokenizer)
 
     def answer(conversations: Sequence[Messages]) -> list[str]:
         said = answer_all(model, tokenizer, conversations, max_tokens=max_tokens, progress=progress)
-        return [each.text for each in said]
+        return ["" if special.search(each.text) else each.text for each in said]
 
     return answer

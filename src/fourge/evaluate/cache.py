@@ -8,11 +8,15 @@ again. What is kept is the answer and not the score: a rule may change without a
 import hashlib
 import json
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fourge.data.conversation import Answer, Messages
 from fourge.model.digest import digest_of_weights
 from fourge.model.swap import nvfp4_layers
+
+_AT_ONCE = 32
 
 
 def cache_folder() -> Path:
@@ -64,3 +68,28 @@ class Kept:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write("\n" + "\n".join(lines) + "\n")  # a torn line before it ends here
+
+
+def remembered(
+    answer: Answer, kept: Kept, max_tokens: int, progress: Callable[[int, int], None]
+) -> Answer:
+    """The same answers, kept as they come; what is known is not asked again."""
+
+    def ask(conversations: Sequence[Messages]) -> list[str]:
+        items = [_item(each, max_tokens) for each in conversations]
+        new = {item: each for item, each in zip(items, conversations, strict=True)
+               if item not in kept}  # fmt: skip
+        missing = sorted(new, key=lambda item: len(str(new[item])))  # like lengths go together
+        for start in range(0, len(missing), _AT_ONCE):
+            part = missing[start : start + _AT_ONCE]
+            said = answer([new[item] for item in part])
+            kept.put(dict(zip(part, said, strict=True)))
+            progress(start + len(part), len(missing))
+        return [kept[item] for item in items]
+
+    return ask
+
+
+def _item(conversation: Messages, max_tokens: int) -> str:
+    text = json.dumps(["text", conversation, max_tokens], ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

@@ -84,7 +84,8 @@ def _look(
     work: Work, exam: Exam, name: str, step: int, model: Any, tokenizer: Any
 ) -> Looked | None:
     gates = work.plan.gates
-    if step == 0 or step % gates.every_steps or not (gates.early_stop or gates.collapse):
+    wanted = gates.early_stop or gates.collapse is not None
+    if not wanted or step == 0 or step % gates.every_steps:
         return None
     try:
         with serving(model):

@@ -54,7 +54,7 @@ def _reason(event: dict[str, Any], texts: dict[str, str]) -> str:
         if event["stopped"]:
             return texts["stopped"].format_map(event)
         return texts["passed" if event["passed"] else "failed"]
-    reason = event.get("collapsed") or event.get("reason", "")
+    reason = str(event.get("collapsed") or event.get("reason", ""))
     if not reason:
         return texts["to the scan" if event["kind"] == "trained" else "nothing"]
     return texts.get(reason, reason)

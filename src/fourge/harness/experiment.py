@@ -25,9 +25,11 @@ from fourge.config.experiment import Experiment
 from fourge.core.content import digest_of_path
 from fourge.core.events import FILE, EventLog, read_events
 from fourge.core.process import trim_heap
+from fourge.data.conversation import Answer
 from fourge.data.identity import Card, require_languages
 from fourge.data.make import make_identity
 from fourge.evaluate.answers import answering
+from fourge.evaluate.cache import Kept, cache_folder, model_key, remembered
 from fourge.evaluate.check import ask, choose
 from fourge.evaluate.score import Names
 from fourge.harness.attempt import train_attempt
@@ -134,16 +136,22 @@ def _data(work: Work, card: Card) -> StageDone:
     base = load_model(source, dtype=dtype, device=device, backend=plan.model.backend)
     work.made(Artifact(START, plan.model.path, "", START, digest_of_weights(base)))
     if not path.exists():
-        told = partial(work.tell, "asking the base model")
         make_identity(
             card, plan.identity.languages, path, model=plan.model.path,
-            answer=answering(base, source.tokenizer(), plan.identity.max_tokens, told),
+            answer=_answering(work, base, source.tokenizer()),
             answers=plan.identity.answers, seed=plan.train.seed,
         )  # fmt: skip
     del base
     trim_heap()
     work.made(Artifact(DATA, str(path), START, DATA, digest_of_path(path)))
     return StageDone(DATA, path, again=False)
+
+
+def _answering(work: Work, base: Any, tokenizer: Any) -> Answer:
+    """The base as a function, whose answers are kept as they come."""
+    limit, kept = work.plan.identity.max_tokens, Kept(cache_folder(), model_key(base, tokenizer))
+    told = partial(work.tell, "asking the base model")
+    return remembered(answering(base, tokenizer, limit), kept, limit, told)
 
 
 def _base(work: Work) -> Generator[Told, None, Exam]:
@@ -163,12 +171,12 @@ def _base(work: Work) -> Generator[Told, None, Exam]:
 
 
 def _last_numbers(work: Work, name: str) -> dict[str, list[Any]]:
-    """Of the attempt's last look; of its last candidate where there was no look."""
-    events = list(read_events(work.log.path))
-    looks = [e["numbers"] for e in events if e["kind"] == "look" and e["name"] == name]
-    judged = [e["numbers"] for e in events
-              if e["kind"] == "verdict" and e["name"].startswith(f"{name}-")]  # fmt: skip
-    return (judged or looks or [{}])[-1]
+    """What was measured last of an attempt: at a look, or of a candidate made from it."""
+    last: dict[str, list[Any]] = {}
+    for event in read_events(work.log.path):
+        about = event["kind"] in ("look", "verdict") and event["name"].split("-")[0] == name
+        last = event["numbers"] if about else last
+    return last
 
 
 def _ended(work: Work, ended: Ended) -> Ended:

@@ -123,9 +123,10 @@ def trace(path: Path) -> list[Link]:
     """
     path = path.resolve()
     for folder in (path, *path.parents):
-        if (folder / FILE).is_file():
-            if links := list(_in_experiment(path, folder)) or list(_in_run(path, folder)):
-                return links
+        if not (folder / FILE).is_file():
+            continue
+        if links := list(_in_experiment(path, folder)) or list(_in_run(path, folder)):
+            return links
     raise FormatError(
         f"No record knows {path}.", fix="give a file or folder that a run or experiment wrote"
     )
@@ -135,9 +136,15 @@ def _in_experiment(path: Path, folder: Path) -> Iterator[Link]:
     record = read_record(read_events(folder / FILE))
     artifact = _holding(record, path)
     while artifact is not None:
-        yield Link(artifact.name, artifact.purpose, artifact.path, artifact.digest,
-                   _now(artifact))  # fmt: skip
+        yield _link(artifact)
+        if artifact.purpose == "attempt":  # which comes from weights and from data
+            yield _link(record.artifacts["data"])
         artifact = record.artifacts.get(artifact.parent)
+
+
+def _link(artifact: Artifact) -> Link:
+    path, digest = artifact.path, artifact.digest
+    return Link(artifact.name, artifact.purpose, path, digest, _now(artifact))
 
 
 def _holding(record: Record, path: Path) -> Artifact | None:
