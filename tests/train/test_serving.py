@@ -65,9 +65,14 @@ def test_modes_and_the_cache_setting_come_back_even_after_an_error() -> None:
     model.model.norm.eval()
     model.config.use_cache = False
     before = [module.training for module in model.modules()]
-    with pytest.raises(RuntimeError, match="in the middle"), serving(model):
-        assert not any(module.training for module in model.modules())
-        assert model.config.use_cache
-        raise RuntimeError("in the middle")
+
+    def fails() -> None:
+        with serving(model):
+            assert not any(module.training for module in model.modules())
+            assert model.config.use_cache
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fails()
     assert [module.training for module in model.modules()] == before
     assert model.config.use_cache is False

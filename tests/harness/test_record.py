@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+
+from fourge.core.content import NOTE
+from fourge.core.errors import OutputError
+from fourge.harness.record import Found, Move, carry_out, free_name, read_record
+
+MADE = {"kind": "artifact", "name": "01-share-1", "path": "/x/candidates/01-share-1",
+        "parent": "01", "purpose": "candidate", "digest": "ab", "weights": ""}  # fmt: skip
+FAILED = {"kind": "verdict", "name": "01-share-1", "of": "look", "passed": False,
+          "reason": "identity", "numbers": {"identity": [0.0, 0.1, "fail"]}}  # fmt: skip
+ASIDE = {"kind": "moved", "name": "01-share-1", "source": "/x/candidates/01-share-1",
+         "target": "/x/trash/01-share-1-1", "reason": "identity", "note": "# why"}  # fmt: skip
+
+
+def test_events_lead_to_a_state() -> None:
+    events = [{"kind": "begun"}, MADE, FAILED, ASIDE, {"kind": "trained", "name": "01",
+              "reason": "leak"}]  # fmt: skip
+    record = read_record(events)
+    (artifact,) = record.artifacts.values()
+    assert (artifact.path, artifact.passed, artifact.reason) == (
+        "/x/trash/01-share-1-1", False, "identity")  # fmt: skip
+    assert record.found["01-share-1", "look"] == Found(False, "identity", FAILED["numbers"])  # type: ignore[arg-type]
+    assert record.aside == {"01-share-1"}
+    assert record.trained == {"01": "leak"}
+
+
+def test_the_last_of_a_name_counts_and_a_move_without_a_note_is_no_failure() -> None:
+    passed = {**FAILED, "of": "gates", "passed": True, "reason": ""}
+    shipped = {**ASIDE, "target": "/x/export", "note": ""}
+    record = read_record([MADE, FAILED, passed, shipped])
+    artifact = record.artifacts["01-share-1"]
+    assert (artifact.path, artifact.passed, artifact.reason) == ("/x/export", True, "")
+    assert record.aside == set()
+
+
+def test_a_move_is_made_once_with_its_note_and_over_nothing(tmp_path: Path) -> None:
+    source, trash = tmp_path / "a", tmp_path / "trash"
+    source.mkdir()
+    (source / "weights").write_text("w")
+    move = Move("a", source, free_name(trash, "a"), "why\n")
+    carry_out(move)
+    carry_out(move)
+    assert (trash / "a-1" / NOTE).read_text() == "why\n"
+    assert (trash / "a-1" / "weights").read_text() == "w"
+    assert free_name(trash, "a") == trash / "a-2"
+    source.mkdir()
+    with pytest.raises(OutputError, match="a-1 exists"):
+        carry_out(move)
+    assert (trash / "a-1" / "weights").read_text() == "w"
+
+
+def test_what_is_shipped_has_no_note(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    carry_out(Move("a", tmp_path / "a", tmp_path / "export", ""))
+    assert list((tmp_path / "export").iterdir()) == []
