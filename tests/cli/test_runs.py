@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fourge.cli.runs import runs
+from fourge.core.errors import FormatError
 from fourge.nvfp4 import compiled
 from tests.harness.experiment_samples import few_questions, happens, plan_of, scripted
 
@@ -38,7 +39,6 @@ def test_list_has_two_lines_each_and_json(folder: Path) -> None:
     assert lines[0].endswith("experiment  one/out")
     assert lines[1].strip() == "passed"
     assert "ended: degeneration" in shown.stdout
-    assert called("list", folder / "nowhere").exit_code == 2
 
 
 def test_show_tells_what_was_made_and_what_became_of_it(folder: Path) -> None:
@@ -79,3 +79,8 @@ def test_devlog_is_written_anew_in_another_language(folder: Path) -> None:
     shown = called("devlog", folder / "one" / "out", "--lang", "zh-TW")
     assert shown.exit_code == 0
     assert "過程紀錄" in (folder / "one" / "out" / "devlog.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("verb", ["list", "show", "trace", "devlog"])
+def test_what_is_not_there_is_refused(verb: str, tmp_path: Path) -> None:
+    assert isinstance(called(verb, tmp_path / "nowhere").exception, FormatError)

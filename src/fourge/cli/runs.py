@@ -9,7 +9,7 @@ import click
 from fourge.cli.experiment import lang_option
 from fourge.cli.screen import echo_json, json_option, out
 
-_folder = click.Path(path_type=Path, exists=True, file_okay=False)
+_path = click.Path(path_type=Path)
 
 
 @click.group()
@@ -18,7 +18,7 @@ def runs() -> None:
 
 
 @runs.command("list", epilog="Exit status: 0 listed, 2 wrong input.")
-@click.argument("folder", default=".", type=_folder)
+@click.argument("folder", default=".", type=_path)
 @json_option
 def list_runs(folder: Path, as_json: bool) -> None:
     """Every run and experiment under FOLDER, the first begun first."""
@@ -36,7 +36,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
 
 
 @runs.command(epilog="Exit status: 0 shown, 2 wrong input.")
-@click.argument("run", type=_folder)
+@click.argument("run", type=_path)
 @json_option
 def show(run: Path, as_json: bool) -> None:
     """One run or experiment: its state, and what it made."""
@@ -61,8 +61,8 @@ def show(run: Path, as_json: bool) -> None:
 
 
 @runs.command(epilog="Exit status: 0 nothing differs, 1 something does, 2 wrong input.")
-@click.argument("one", type=_folder)
-@click.argument("other", type=_folder)
+@click.argument("one", type=_path)
+@click.argument("other", type=_path)
 @json_option
 def diff(one: Path, other: Path, as_json: bool) -> None:
     """What differs between two runs or two experiments: settings, then results."""
@@ -79,7 +79,7 @@ def diff(one: Path, other: Path, as_json: bool) -> None:
 
 @runs.command(epilog="Exit status: 0 all is as recorded, 1 something changed or is gone, 2 wrong "
               "input.")  # fmt: skip
-@click.argument("file", type=click.Path(path_type=Path, exists=True))
+@click.argument("file", type=_path)
 @json_option
 def trace(file: Path, as_json: bool) -> None:
     """From a weight file, or its folder, back to the base, with digests."""
@@ -97,7 +97,7 @@ def trace(file: Path, as_json: bool) -> None:
 
 
 @runs.command(epilog="Exit status: 0 written, 2 wrong input.")
-@click.argument("experiment", type=_folder)
+@click.argument("experiment", type=_path)
 @lang_option
 def devlog(experiment: Path, lang: str) -> None:
     """Write devlog.md and artifacts.md anew from an experiment's record."""

@@ -45,7 +45,13 @@ class Link:
 
 
 def find(folder: Path) -> list[Summary]:
-    """All runs and experiments under a folder, the first begun first."""
+    """All runs and experiments under a folder, the first begun first.
+
+    Raises:
+        FormatError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise FormatError(f"{folder} is not a folder.", fix="give one that runs were written to")
     paths = [path.parent for path in folder.rglob(FILE)]
     found = [summary_of(path) for path in paths if any(True for _ in read_events(path / FILE))]
     return sorted(found, key=lambda summary: summary.began)
@@ -121,6 +127,8 @@ def trace(path: Path) -> list[Link]:
     Raises:
         FormatError: no record above it knows it.
     """
+    if not path.exists():
+        raise FormatError(f"{path} does not exist.")
     path = path.resolve()
     for folder in (path, *path.parents):
         if not (folder / FILE).is_file():
