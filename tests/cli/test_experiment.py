@@ -57,7 +57,7 @@ def test_one_that_passes_leaves_with_zero_and_tells_each_stage(
         f"01 put aside: {out / 'trash' / '01-1'}",
         "attempt 02 of 2: optim.lr=1e-4",
         "look at step 2: nothing speaks against it",
-        "02-share-0.5, gates: nothing speaks against it",
+        "02-step-2-share-0.5, gates: nothing speaks against it",
     ):
         assert text in told.err.splitlines(), text
     begun = next(read_events(out / FILE))

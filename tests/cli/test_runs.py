@@ -43,7 +43,7 @@ def test_list_has_two_lines_each_and_json(folder: Path) -> None:
 
 def test_show_tells_what_was_made_and_what_became_of_it(folder: Path) -> None:
     shown = called("show", folder / "one" / "out")
-    assert "02-share-0.5  passed" in shown.stdout
+    assert "02-step-2-share-0.5  passed" in shown.stdout
     assert "01  failed" in shown.stdout
     assert str(folder / "one" / "out" / "trash" / "01-1") in shown.stdout
     content = json.loads(called("show", folder / "one" / "out", "--json").stdout)
@@ -65,7 +65,7 @@ def test_trace_leaves_with_one_if_something_is_not_what_it_was(folder: Path) -> 
     shown = called("trace", export / "model.safetensors")
     assert shown.exit_code == 0, shown.output
     names = [line.split()[0] for line in shown.stdout.splitlines() if not line.startswith(" ")]
-    assert names == ["02-share-0.5", "02", "data", "start"]
+    assert names == ["02-step-2-share-0.5", "02", "data", "start"]
     links = json.loads(called("trace", export, "--json").stdout)
     assert [link["name"] for link in links] == names
     (export / "extra").touch()

@@ -1,5 +1,6 @@
 """Whole experiments in seconds: a tiny model, a handful of probes, answers by rule."""
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -91,14 +92,16 @@ def said_by(quality: Quality, questions: Questions) -> Results:
 def scripted(
     monkeypatch: pytest.MonkeyPatch, looks: Sequence[Quality], files: dict[str, Quality]
 ) -> None:
-    """The looks in turn, the last for good; exports by name; the base knows nothing."""
+    """The looks in turn, the last for good; exports by name or, for short, without their step."""
     turn = count()
 
     def look(model: Any, tokenizer: Any, questions: Questions, *rest: Any) -> Results:
         return said_by(looks[min(next(turn), len(looks) - 1)], questions)
 
     def ask(path: str, questions: Questions, progress: Any) -> Results:
-        return said_by(files.get(Path(path).name, "untaught"), questions)
+        name = Path(path).name
+        short = re.sub(r"-step-\d+", "", name)
+        return said_by(files.get(name, files.get(short, "untaught")), questions)
 
     monkeypatch.setattr(attempt, "ask_loaded", look)
     monkeypatch.setattr(scan, "ask", ask)

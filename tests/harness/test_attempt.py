@@ -13,9 +13,9 @@ from fourge.core.errors import FormatError
 from fourge.core.events import EventLog, read_events
 from fourge.evaluate.score import Names
 from fourge.harness import attempt as module
-from fourge.harness.attempt import Outcome, train_attempt
+from fourge.harness.attempt import train_attempt
 from fourge.harness.exam import Exam
-from fourge.harness.record import Artifact
+from fourge.harness.record import Artifact, Rest
 from fourge.harness.training import Stop, prepared
 from fourge.harness.work import Looked, Told, Work, telling
 from tests.harness.experiment_samples import choose_few, few_questions, plan_of, said_by, scripted
@@ -36,7 +36,7 @@ def work(tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return work
 
 
-def attempted(work: Work, folder: Path) -> tuple[list[Told], Outcome]:
+def attempted(work: Work, folder: Path) -> tuple[list[Told], Rest | int]:
     """An attempt on two short files, and how it ended."""
     questions = choose_few(["en"], named=True, limit=1)
     exam = Exam(questions, said_by("untaught", questions), Names("Ada"), 0.05)
@@ -54,14 +54,14 @@ def test_an_attempt_is_trained_once_and_its_checkpoint_is_an_artifact(
 ) -> None:
     scripted(monkeypatch, ["untaught"], {})
     events, outcome = attempted(work, tmp_path)
-    assert outcome == Outcome()
+    assert outcome == Rest(4, "", whole=True)
     assert [event.step for event in events if isinstance(event, Looked)] == [2, 4]
     latest = store.latest(tmp_path / "run" / "out" / "checkpoints")
     assert latest is not None
     artifact = work.record().artifacts["01"]
     assert (artifact.parent, artifact.weights) == ("start", "checkpoints/step-000004")
     assert artifact.digest == digest_of_path(latest)
-    assert attempted(work, tmp_path) == ([], Outcome())
+    assert attempted(work, tmp_path) == ([], outcome)
     assert not work.stop.running
 
 
@@ -73,7 +73,7 @@ def test_logits_that_are_not_finite_are_a_collapse(
 
     monkeypatch.setattr(module, "ask_loaded", refuse)
     events, outcome = attempted(work, tmp_path)
-    assert outcome == Outcome("The logits are not finite.")
+    assert outcome == Rest(2, "The logits are not finite.", whole=False)
     assert [event.step for event in events if isinstance(event, Looked)] == [2]
 
 
@@ -88,14 +88,14 @@ def test_a_signal_in_the_middle_of_a_look_ends_it_and_training_saves(
 
     monkeypatch.setattr(module, "ask_loaded", signalled)
     events, outcome = attempted(work, tmp_path)
-    assert outcome == Outcome(stopped=15)
+    assert outcome == 15
     assert not any(isinstance(event, Looked) for event in events)
     assert (tmp_path / "run" / "out" / "checkpoints" / "step-000002").is_dir()
-    assert "01" not in work.record().trained
+    assert "01" not in work.record().rests
     work.stop.signal = 0
     scripted(monkeypatch, ["good"], {})
     events, outcome = attempted(work, tmp_path)
-    assert outcome == Outcome()
+    assert outcome == Rest(2, "", whole=False)
     looks = [event.step for event in events if isinstance(event, Looked)]
     assert looks == [2]  # the one that was cut short: nothing more is trained
     kinds = [event["kind"] for event in read_events(work.log.path)]

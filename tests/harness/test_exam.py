@@ -1,9 +1,10 @@
 import math
+from dataclasses import replace
 
 import pytest
 
 from fourge.evaluate.check import Questions
-from fourge.evaluate.paired import Decision
+from fourge.evaluate.paired import Decision, Paired
 from fourge.evaluate.score import Names
 from fourge.evaluate.verdict import Gate, Verdict
 from fourge.harness.exam import Exam, against, collapse, not_passed, numbers
@@ -22,6 +23,16 @@ def test_an_undecided_gate_speaks_for_nothing_and_against_nothing() -> None:
     assert not_passed(found) == "identity 100.0%, needs >= 98%"
     failed = verdict(identity=(0.0, 0.5, "fail"), leak=(1.0, 0.5, "fail"))
     assert against(failed) == "identity 50.0%, needs >= 98%, leak 50.0%, needs >= 98%"
+
+
+def test_a_comparison_that_is_lost_by_chance_does_not_speak_against_a_model() -> None:
+    one = verdict(abilities=(0.5, 0.4, "fail"))
+    (gate,) = one.gates
+    for high, speaks in ((0.1, False), (-0.01, True)):
+        paired = Paired(10, -0.1, -0.3, high, 0.5, 3)
+        found = replace(one, gates=(replace(gate, paired=paired, note="-10%"),))
+        assert bool(against(found)) == speaks
+        assert not_passed(found) == "abilities -10%, needs >= 98%"
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ def test_a_real_model_that_learns_nothing_fails_with_everything_kept(
     assert not last(events).passed
     assert [event.stage for event in events if isinstance(event, StageDone)] == ["data", "base"]
     assert sorted(path.name for path in (plan.out / "trash").iterdir()) == [
-        "01-1", "01-share-0.5-1", "01-share-1-1", "02-1", "02-share-0.5-1", "02-share-1-1",
+        "01-1", "01-step-4-share-0.5-1", "01-step-4-share-1-1",
+        "02-1", "02-step-4-share-0.5-1", "02-step-4-share-1-1",
     ]  # fmt: skip
     for folder in (plan.out / "trash").iterdir():
         note = (folder / "note.md").read_text()
@@ -75,7 +76,7 @@ def test_the_whole_way_from_the_base_is_judged_as_the_trained_model_was(
 ) -> None:
     events = happens(plan_of(tmp_path, base, attempts=[[]]))
     looked = [event for event in events if isinstance(event, Looked)][-1]
-    whole = next(e for e in events if isinstance(e, Judged) and e.name == "01-share-1")
+    whole = next(e for e in events if isinstance(e, Judged) and e.name == "01-step-4-share-1")
     assert looked.step == 4
     assert looked.numbers == whole.numbers  # the loss on text too, to the last digit
 
@@ -90,15 +91,15 @@ def test_a_look_that_passes_stops_and_the_smallest_share_that_passes_is_exported
     assert max(e.step for e in events if isinstance(e, StepResult)) == 2
     judged = [(e.name, e.of, e.passed) for e in events if isinstance(e, Judged)]
     assert judged == [
-        ("01-share-0.25", "look", False),
-        ("01-share-0.5", "look", True),
-        ("01-share-0.5", "gates", True),
+        ("01-step-2-share-0.25", "look", False),
+        ("01-step-2-share-0.5", "look", True),
+        ("01-step-2-share-0.5", "gates", True),
     ]
     exported = open_source(plan.out / "export")
     middle = between(open_source(base), open_any(plan.out / "attempts" / "01").source, 0.5)
     norm = "model.norm.weight"
     assert exported.tensors[norm].dense().equal(middle.tensors[norm].dense())
-    assert (plan.out / "trash" / "01-share-0.25-1" / "note.md").exists()
+    assert (plan.out / "trash" / "01-step-2-share-0.25-1" / "note.md").exists()
 
 
 def test_what_only_a_look_passes_is_put_aside(
@@ -179,6 +180,22 @@ def test_a_loss_that_is_not_finite_ends_the_attempt_and_not_the_experiment(
     events = happens(plan_of(tmp_path, base))
     assert last(events).passed
     assert [e.reason for e in events if isinstance(e, PutAside)] == ["The loss is nan at step 1."]
+
+
+def test_where_nothing_passes_the_gates_training_goes_on_to_the_next_look_that_passes(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, ["good"], {"01-step-3-share-1": "good"})
+    plan = plan_of(tmp_path, base, gates={"every_steps": 1}, scan=[], attempts=[[]])
+    events = happens(plan)
+    assert last(events).passed
+    assert [e.step for e in events if isinstance(e, Looked)] == [1, 2, 3]
+    assert [e.step for e in events if isinstance(e, StepResult)] == [1, 2, 3]
+    judged = [e.name for e in events if isinstance(e, Judged) and e.of == "look"]
+    assert judged == [f"01-step-{step}-share-1" for step in (1, 2, 3)]
+    whole = plan_of(tmp_path / "whole", base, scan=[], attempts=[[]], gates={"early_stop": False})
+    scripted(monkeypatch, ["good"], {})
+    assert [e.step for e in happens(whole) if isinstance(e, StepResult)] == [1, 2, 3, 4]
 
 
 def test_stopped_in_training_it_goes_on_and_ends_with_the_same_bits(

@@ -82,7 +82,7 @@ def test_a_weight_file_is_traced_back_to_the_base(base: Path, tmp_path: Path) ->
     weights = plan.out / "export" / "model.safetensors"
     links = trace(weights)
     assert [(link.name, link.state) for link in links] == [
-        ("01-share-0.5", "as recorded"),
+        ("01-step-2-share-0.5", "as recorded"),
         ("01", "as recorded"),
         ("data", "as recorded"),
         ("start", "not here"),

@@ -1,29 +1,44 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fourge.core.content import NOTE
 from fourge.core.errors import OutputError
-from fourge.harness.record import Found, Move, carry_out, free_name, read_record
+from fourge.harness.record import Found, Move, Rest, carry_out, free_name, read_record
 
-MADE = {"kind": "artifact", "name": "01-share-1", "path": "/x/candidates/01-share-1",
-        "parent": "01", "purpose": "candidate", "digest": "ab", "weights": ""}  # fmt: skip
-FAILED = {"kind": "verdict", "name": "01-share-1", "of": "look", "passed": False,
-          "reason": "identity", "numbers": {"identity": [0.0, 0.1, "fail"]}}  # fmt: skip
-ASIDE = {"kind": "moved", "name": "01-share-1", "source": "/x/candidates/01-share-1",
-         "target": "/x/trash/01-share-1-1", "reason": "identity", "note": "# why"}  # fmt: skip
+MADE: dict[str, Any] = {
+    "kind": "artifact", "name": "01-share-1", "path": "/x/candidates/01-share-1",
+    "parent": "01", "purpose": "candidate", "digest": "ab", "weights": "",
+}  # fmt: skip
+FAILED: dict[str, Any] = {
+    "kind": "verdict", "name": "01-share-1", "of": "look", "passed": False,
+    "reason": "identity", "numbers": {"identity": [0.0, 0.1, "fail"]},
+}  # fmt: skip
+ASIDE: dict[str, Any] = {
+    "kind": "moved", "name": "01-share-1", "source": "/x/candidates/01-share-1",
+    "target": "/x/trash/01-share-1-1", "reason": "identity", "note": "# why",
+}  # fmt: skip
+RESTS: dict[str, Any] = {
+    "kind": "trained", "name": "01", "step": 50, "reason": "", "whole": False,
+}  # fmt: skip
 
 
 def test_events_lead_to_a_state() -> None:
-    events = [{"kind": "begun"}, MADE, FAILED, ASIDE, {"kind": "trained", "name": "01",
-              "reason": "leak"}]  # fmt: skip
-    record = read_record(events)
+    record = read_record([{"kind": "begun"}, MADE, FAILED, ASIDE, RESTS])
     (artifact,) = record.artifacts.values()
     assert (artifact.path, artifact.passed, artifact.reason) == (
         "/x/trash/01-share-1-1", False, "identity")  # fmt: skip
-    assert record.found["01-share-1", "look"] == Found(False, "identity", FAILED["numbers"])  # type: ignore[arg-type]
+    assert record.found["01-share-1", "look"] == Found(False, "identity", FAILED["numbers"])
     assert record.aside == {"01-share-1"}
-    assert record.trained == {"01": "leak"}
+    assert record.rests == {"01": Rest(50, "", whole=False)}
+    assert record.scanned == {}
+
+
+def test_an_attempt_that_goes_on_rests_no_more_and_was_scanned_there() -> None:
+    record = read_record([RESTS, {"kind": "went on", "name": "01", "step": 50}])
+    assert record.rests == {}
+    assert record.scanned == {"01": 50}
 
 
 def test_the_last_of_a_name_counts_and_a_move_without_a_note_is_no_failure() -> None:

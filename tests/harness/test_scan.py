@@ -36,7 +36,7 @@ def scanned(work: Work, folder: Path) -> tuple[list[Told], Path | None]:
         list(train(run))
     questions = choose_few(["en"], named=True)
     exam = Exam(questions, said_by("untaught", questions), Names("Ada"), 0.05)
-    pulled, seen = scan(work, exam, exam, "01", run), []
+    pulled, seen = scan(work, exam, exam, "01", 1, run), []
     while True:
         try:
             seen.append(next(pulled))
@@ -58,13 +58,18 @@ def test_what_was_found_before_a_kill_is_not_asked_again(
     monkeypatch.setattr(module, "ask", ask)
     with pytest.raises(KeyboardInterrupt):
         scanned(work, tmp_path)
-    candidate = work.out / "candidates" / "01-share-0.5"
+    candidate = work.out / "candidates" / "01-step-1-share-0.5"
     written = (candidate / "model.safetensors").stat().st_mtime_ns
     _, export = scanned(work, tmp_path)
-    assert asked == ["01-share-0.25", "01-share-0.5", "01-share-0.5", "01-share-0.5"]
+    assert asked == [
+        "01-step-1-share-0.25",
+        "01-step-1-share-0.5",
+        "01-step-1-share-0.5",
+        "01-step-1-share-0.5",
+    ]
     assert export == work.out / "export"
     assert (export / "model.safetensors").stat().st_mtime_ns == written
-    assert work.record().artifacts["01-share-0.5"].passed
+    assert work.record().artifacts["01-step-1-share-0.5"].passed
 
 
 def test_an_export_that_cannot_be_judged_is_put_aside_and_the_next_is_tried(
@@ -78,7 +83,7 @@ def test_an_export_that_cannot_be_judged_is_put_aside_and_the_next_is_tried(
     monkeypatch.setattr(module, "ask", ask)
     _, export = scanned(work, tmp_path)
     assert export is not None
-    note = (work.out / "trash" / "01-share-0.25-1" / "note.md").read_text()
+    note = (work.out / "trash" / "01-step-1-share-0.25-1" / "note.md").read_text()
     assert "The logits are not finite." in note
 
 

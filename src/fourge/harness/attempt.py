@@ -1,13 +1,15 @@
 """One attempt: train from the clean weights, and look at the model every so many steps.
 
-A look passes: training stops there, before it forgets more. A look finds a collapse: the attempt
-ends. Neither: training goes on to its end, and the scan decides. A loss or a weight that is not
-finite ends the attempt too. Looks change no bit of the training, so an attempt that is killed and
-goes on, looking again at the same steps, ends where it would have ended.
+A look passes: training rests there, before it forgets more, and the scan decides; if nothing made
+of it passes the gates, training goes on to the next look that does. A look finds a collapse: the
+attempt ends. A loss that is not finite ends it too.
+
+Looks change no bit of the training, so an attempt that is killed and goes on, looking again at the
+same steps, ends where it would have ended.
 """
 
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from fourge.checkpoint import store
@@ -18,7 +20,7 @@ from fourge.core.process import trim_heap
 from fourge.evaluate.cache import Kept
 from fourge.evaluate.check import ask_loaded
 from fourge.harness.exam import Exam, against, collapse, numbers
-from fourge.harness.record import Artifact
+from fourge.harness.record import Artifact, Rest
 from fourge.harness.resuming import begun
 from fourge.harness.setup import Ready, checkpoint_folder
 from fourge.harness.training import Finished, Happened, Started, prepared, trained
@@ -28,49 +30,44 @@ from fourge.train.prepare import storage_dtype
 from fourge.train.serving import serving
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an attempt's training ended: asked to, with something against it, or neither."""
-
-    against: str = ""
-    stopped: int = 0
-
-
-def train_attempt(work: Work, exam: Exam, name: str, run: Run) -> Generator[Told, None, Outcome]:
-    """Train, unless that is done; what is there afterwards is an artifact."""
-    known = work.record().trained
-    if name in known:
-        return Outcome(known[name])
+def train_attempt(work: Work, exam: Exam, name: str, run: Run) -> Generator[Told, None, Rest | int]:
+    """Train until it rests, unless it does; the signal, if one came before."""
+    record = work.record()
+    if name in record.rests:
+        return record.rests[name]
     try:
-        outcome = yield from _looked_at(work, exam, name, run)
+        rest = yield from _looked_at(work, exam, name, run, record.scanned.get(name, 0))
     except DivergedError as error:
-        outcome = Outcome(error.problem)
+        rest = Rest(0, error.problem, whole=True)
     finally:
         work.stop.running = False
         trim_heap()
-    if outcome.stopped:
-        return outcome
-    work.made(_artifact(name, run))
-    work.log.write("trained", name=name, reason=outcome.against)
-    return outcome
+    if isinstance(rest, Rest):
+        work.made(_artifact(name, run))
+        work.log.write("trained", name=name, step=rest.step, reason=rest.against, whole=rest.whole)
+    return rest
 
 
-def _looked_at(work: Work, exam: Exam, name: str, run: Run) -> Generator[Told, None, Outcome]:
+def _looked_at(
+    work: Work, exam: Exam, name: str, run: Run, scanned: int
+) -> Generator[Told, None, Rest | int]:
+    """Train, with a look where one is due that was not followed by a scan already."""
     ready, begin = prepared(run, resume=begun(run), progress=work.tell)
     _require_clean(work, ready)
     tokenizer = ready.checked.source.tokenizer()
-    work.stop.reason = ended = ""
+    work.stop.reason = collapsed = ""
     for event in trained(ready, begin, work.stop):
         yield event
-        if isinstance(event, Finished) and event.stopped:
-            return Outcome(stopped=event.stopped)
-        looked = _look(work, exam, name, _step_of(event), ready.model, tokenizer)
+        if isinstance(event, Finished):
+            return event.stopped or Rest(event.step, collapsed, event.step == ready.checked.steps)
+        step = _step_of(event)
+        looked = _look(work, exam, name, step, ready.model, tokenizer) if step > scanned else None
         if looked is not None:
             yield looked
-            ended = looked.collapsed
-            if ended or (looked.passed and work.plan.gates.early_stop):
-                work.stop.reason = ended or "a look passed"
-    return Outcome(ended)
+            collapsed = looked.collapsed
+            if collapsed or (looked.passed and work.plan.gates.early_stop):
+                work.stop.reason = collapsed or "a look passed"
+    raise AssertionError("a run ends with Finished")
 
 
 def _step_of(event: Happened) -> int:
@@ -85,7 +82,7 @@ def _look(
 ) -> Looked | None:
     gates = work.plan.gates
     wanted = gates.early_stop or gates.collapse is not None
-    if not wanted or step == 0 or step % gates.every_steps:
+    if not wanted or step % gates.every_steps:
         return None
     try:
         with serving(model):

@@ -1,9 +1,12 @@
 """The gates of an experiment: asked in full of a file, in part of a model that is being trained.
 
-A look asks a fixed sample of the same probes. So few items cannot show that a gate passes, but they
-can show that it fails; a look therefore passes if nothing speaks against the model, and the full
-gates have the last word. Beyond ``collapse``, an attempt is not worth going on with: that share of
-answers is broken where the base's were not, or says the new name where it does not belong.
+A look asks a fixed sample of the same probes. So few items cannot show that a gate passes, but
+they can show that one fails: a share of right answers is too small, or a comparison with the base
+is lost beyond chance. A look passes if nothing of that kind speaks against the model; the full
+gates have the last word.
+
+Beyond ``collapse``, an attempt is not worth going on with: that share of answers is broken where
+the base's were not, or says the new name where it does not belong.
 """
 
 import math
@@ -34,8 +37,9 @@ class Exam:
 
 
 def against(verdict: Verdict) -> str:
-    """The gates that fail, in words; nothing if none does."""
-    return _said([gate for gate in verdict.gates if gate.decision == "fail"])
+    """The gates that fail by more than chance in so few items, in words; nothing if none does."""
+    failed = [gate for gate in verdict.gates if gate.decision == "fail"]
+    return _said([gate for gate in failed if gate.paired is None or gate.paired.high < 0])
 
 
 def not_passed(verdict: Verdict) -> str:

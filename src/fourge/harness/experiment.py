@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from fourge.config.experiment import Experiment
+from fourge.config.run import Run
 from fourge.core.content import digest_of_path
 from fourge.core.events import FILE, EventLog, read_events
 from fourge.core.process import trim_heap
@@ -36,7 +37,7 @@ from fourge.harness.attempt import train_attempt
 from fourge.harness.devlog import NONE_PASSES, write_devlog
 from fourge.harness.exam import Exam
 from fourge.harness.opening import begin, id_of, refuse_foreign, require_same
-from fourge.harness.record import Artifact, carry_out
+from fourge.harness.record import Artifact, Rest, carry_out
 from fourge.harness.scan import scan, write_export
 from fourge.harness.setup import Progress
 from fourge.harness.training import Stop, alone
@@ -105,25 +106,37 @@ def _stages(work: Work, card: Card) -> Generator[Told, None, Ended]:
 
 
 def _attempt(work: Work, full: Exam, quick: Exam, number: int) -> Generator[Told, None, Ended]:
-    """Train and scan, unless that was tried; what fails is put aside."""
+    """One attempt, unless it was made; what fails is put aside."""
     name, run = f"{number + 1:02d}", work.plan.run(number)
     if name in work.record().aside:
         return Ended(None)
     settings = work.plan.attempts[number]
     work.log.write("attempt", name=name, settings=list(settings), config=run.digest())
     yield AttemptBegun(name, len(work.plan.attempts), settings)
-    outcome = yield from train_attempt(work, quick, name, run)
-    if outcome.stopped:
-        return Ended(None, outcome.stopped)
-    reason = outcome.against
-    if not reason:
-        export = yield from scan(work, full, quick, name, run)
+    ended = yield from _taught(work, full, quick, name, run)
+    if isinstance(ended, Ended):
+        return ended
+    note = note_of(name, ended, _last_numbers(work, name))
+    yield work.put_aside(name, run.out, ended, note)
+    return Ended(None)
+
+
+def _taught(
+    work: Work, full: Exam, quick: Exam, name: str, run: Run
+) -> Generator[Told, None, Ended | str]:
+    """Train and scan in turn until something passes; or why nothing does."""
+    while True:
+        rest = yield from train_attempt(work, quick, name, run)
+        if not isinstance(rest, Rest):
+            return Ended(None, rest)
+        if rest.against:
+            return rest.against
+        export = yield from scan(work, full, quick, name, rest.step, run)
         if export is not None:
             return Ended(export)
-        reason = NONE_PASSES
-    found = _last_numbers(work, name)
-    yield work.put_aside(name, run.out, reason, note_of(name, reason, found))
-    return Ended(None)
+        if rest.whole:
+            return NONE_PASSES
+        work.log.write("went on", name=name, step=rest.step)
 
 
 def _data(work: Work, card: Card) -> StageDone:

@@ -1,12 +1,13 @@
 """What an experiment has made so far, read from its events and from nothing else.
 
-Four kinds of event say it all; the others are for people.
+Five kinds of event say it all; the others are for people.
 
     artifact   something was written: name, path, parent, purpose, digest
     verdict    what was found about an artifact: the look or the full gates
     moved      where it is from now on, and why; written before the move, which a killed
                experiment therefore finishes when it goes on
-    trained    an attempt's training is over, and why
+    trained    an attempt's training rests: at which step, why, and whether that was the last
+    went on    it goes on, because nothing made of it at that step passed
 
 The last event of a name counts. Nothing is ever taken from the file, so neither is history.
 """
@@ -45,6 +46,15 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """Where an attempt's training rests; ``against`` is what speaks against a scan."""
+
+    step: int
+    against: str
+    whole: bool  # no step is left
+
+
+@dataclass(frozen=True, slots=True)
 class Move:
     """An artifact that goes elsewhere; ``note`` stays with it, if there is one."""
 
@@ -61,7 +71,8 @@ class Record:
     artifacts: dict[str, Artifact]
     found: dict[tuple[str, str], Found]  # by artifact, and "look" or "gates"
     moves: tuple[Move, ...]
-    trained: dict[str, str]  # attempts whose training is over: what speaks against a scan
+    rests: dict[str, Rest]  # attempts that are not being trained
+    scanned: dict[str, int]  # the last step at which nothing made of an attempt passed
 
     @property
     def aside(self) -> set[str]:
@@ -71,7 +82,7 @@ class Record:
 
 def read_record(events: Iterable[dict[str, Any]]) -> Record:
     """Fold events into the state they lead to."""
-    record = Record({}, {}, (), {})
+    record = Record({}, {}, (), {}, {})
     for event in events:
         match event["kind"]:
             case "artifact":
@@ -82,7 +93,10 @@ def read_record(events: Iterable[dict[str, Any]]) -> Record:
             case "moved":
                 record = _with_move(record, event)
             case "trained":
-                record.trained[event["name"]] = event["reason"]
+                rest = Rest(event["step"], event["reason"], event["whole"])
+                record.rests[event["name"]] = rest
+            case "went on":
+                record.scanned[event["name"]] = record.rests.pop(event["name"]).step
     return record
 
 

@@ -27,11 +27,11 @@ TARGET = "compressed-tensors"
 
 
 def scan(
-    work: Work, full: Exam, quick: Exam, name: str, run: Run
+    work: Work, full: Exam, quick: Exam, name: str, step: int, run: Run
 ) -> Generator[Told, None, Path | None]:
-    """The export that passes, in its place; None if there is none."""
+    """The export that passes, in its place; None if there is none at this step."""
     for share in (*work.plan.scan, 1.0):
-        candidate = f"{name}-share-{share:g}"
+        candidate = f"{name}-step-{step}-share-{share:g}"
         if candidate in work.record().aside:
             continue
         path = _exported(work, candidate, name, run, share)
