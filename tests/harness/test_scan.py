@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from fourge.core.errors import FormatError
+from fourge.core.errors import FormatError, OutputError
 from fourge.core.events import EventLog
+from fourge.evaluate import verdict
 from fourge.evaluate.score import Names
 from fourge.harness import scan as module
 from fourge.harness.exam import Exam
 from fourge.harness.scan import scan, write_export
 from fourge.harness.training import Stop, train
-from fourge.harness.work import Told, Work
+from fourge.harness.work import Judged, Told, Work
 from fourge.model.source import open_source
 from tests.harness.experiment_samples import choose_few, few_questions, plan_of, said_by
 from tests.harness.samples import run_of
@@ -87,11 +88,20 @@ def test_an_export_that_cannot_be_judged_is_put_aside_and_the_next_is_tried(
     assert "The logits are not finite." in note
 
 
+def test_a_gate_that_its_items_cannot_decide_passes_a_look_and_ships_nothing(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ask", lambda path, questions, progress: said_by("good", questions))
+    monkeypatch.setattr(verdict, "enough_for", lambda share: 100)
+    events, export = scanned(work, tmp_path)
+    assert export is None
+    assert [(e.of, e.passed) for e in events if isinstance(e, Judged)] == [
+        ("look", True), ("gates", False)] * 3  # fmt: skip
+
+
 def test_an_export_is_nvfp4_and_never_over_another(work: Work) -> None:
     run, path = work.plan.run(0), work.out / "base"
     write_export(open_source(run.model.path), run, path)
     assert open_source(path).layout == "compressed-tensors"
-    from fourge.core.errors import OutputError
-
     with pytest.raises(OutputError):
         write_export(open_source(run.model.path), run, path)

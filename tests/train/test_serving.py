@@ -8,6 +8,7 @@ from fourge.evaluate.answers import answer_all
 from fourge.evaluate.perplexity import Piece, losses
 from fourge.harness.training import Stop, prepared, trained
 from fourge.nvfp4 import compiled
+from fourge.nvfp4.gemm import drop_scratch
 from fourge.train.loop import StepResult
 from fourge.train.serving import serving
 from tests.conftest import byte_tokenizer, tiny_model
@@ -23,16 +24,17 @@ def _plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained_with_looks(run: Any, *, looks: bool) -> list[float]:
-    """The losses of a run in which the model is asked after every step, or not."""
+    """The losses of a run in which the model is asked before and after every step, or not."""
+    drop_scratch()
     ready, begin = prepared(run)
     found = []
     for event in trained(ready, begin, Stop()):
         if isinstance(event, StepResult):
             found.append(event.loss)
-            if looks:
-                with serving(ready.model):
-                    answer_all(ready.model, byte_tokenizer(), ASKED, max_tokens=5)
-                    losses(ready.model, byte_tokenizer(), [Piece("a text to be predicted")])
+        if looks:
+            with serving(ready.model):
+                losses(ready.model, byte_tokenizer(), [Piece("a text to be predicted")])
+                answer_all(ready.model, byte_tokenizer(), ASKED, max_tokens=5)
     return found
 
 

@@ -40,7 +40,7 @@ def losses(model: Any, tokenizer: Any, pieces: list[Piece]) -> list[float]:
     found = []
     for piece in pieces:
         token_1T = tokenizer(piece.text, return_tensors="pt")["input_ids"].to(model.device)
-        with torch.no_grad():  # codes made in inference mode could not be trained with
+        with torch.inference_mode():
             logit_TV = model(token_1T).logits[0, :-1].float()
             loss = torch.nn.functional.cross_entropy(logit_TV, token_1T[0, 1:])
         found.append(loss.item())
