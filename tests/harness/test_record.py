@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from fourge.core.content import NOTE
-from fourge.core.errors import OutputError
+from fourge.core.errors import FormatError, OutputError
 from fourge.harness.record import Found, Move, Rest, carry_out, free_name, read_record
 
 MADE: dict[str, Any] = {
@@ -70,3 +70,10 @@ def test_what_is_shipped_has_no_note(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     carry_out(Move("a", tmp_path / "a", tmp_path / "export", ""))
     assert list((tmp_path / "export").iterdir()) == []
+
+
+@pytest.mark.parametrize("event", [{**RESTS, "kind": "verdict"}, {"kind": "went on", "name": "x"},
+                                   {"kind": "artifact", "name": "x"}, {}])  # fmt: skip
+def test_an_event_of_another_version_is_named(event: dict[str, Any]) -> None:
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_record([event])

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fourge import __version__
 from fourge.core.content import NOTE
-from fourge.core.errors import OutputError
+from fourge.core.errors import FormatError, OutputError
 from fourge.core.files import write_errors
 
 
@@ -81,22 +82,38 @@ class Record:
 
 
 def read_record(events: Iterable[dict[str, Any]]) -> Record:
-    """Fold events into the state they lead to."""
+    """Fold events into the state they lead to.
+
+    Raises:
+        FormatError: an event is not as this version writes it.
+    """
     record = Record({}, {}, (), {}, {})
     for event in events:
-        match event["kind"]:
-            case "artifact":
-                fields = {name: event[name] for name in Artifact.__slots__ if name in event}
-                record.artifacts[event["name"]] = Artifact(**fields)
-            case "verdict":
-                _take_verdict(record, event)
-            case "moved":
-                record = _with_move(record, event)
-            case "trained":
-                rest = Rest(event["step"], event["reason"], event["whole"])
-                record.rests[event["name"]] = rest
-            case "went on":
-                record.scanned[event["name"]] = record.rests.pop(event["name"]).step
+        try:
+            record = _after(record, event)
+        except (KeyError, TypeError) as error:
+            raise FormatError(
+                f"An event of kind {event.get('kind')!r} cannot be read.",
+                why=f"it is not as fourge {__version__} writes it: {error}",
+                fix="read it with the version that wrote it",
+            ) from error
+    return record
+
+
+def _after(record: Record, event: dict[str, Any]) -> Record:
+    match event["kind"]:
+        case "artifact":
+            fields = {name: event[name] for name in Artifact.__slots__ if name in event}
+            record.artifacts[event["name"]] = Artifact(**fields)
+        case "verdict":
+            _take_verdict(record, event)
+        case "moved":
+            return _with_move(record, event)
+        case "trained":
+            rest = Rest(event["step"], event["reason"], event["whole"])
+            record.rests[event["name"]] = rest
+        case "went on":
+            record.scanned[event["name"]] = record.rests.pop(event["name"]).step
     return record
 
 
