@@ -29,10 +29,14 @@ def list_runs(folder: Path, as_json: bool) -> None:
         echo_json([asdict(each) for each in found])
         return
     for each in found:
-        began = datetime.fromtimestamp(each.began, UTC).strftime("%Y-%m-%d %H:%M")
+        began = _minute(each.began)
         numbers = "" if each.loss is None else f", step {each.step}, loss {each.loss:.4f}"
         out.print(f"{began}  {each.kind:<10}  {each.path.relative_to(folder)}", soft_wrap=True)
         out.print(f"                  {each.state}{numbers}", soft_wrap=True)
+
+
+def _minute(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 @runs.command(epilog="Exit status: 0 shown, 2 wrong input.")
@@ -49,8 +53,8 @@ def show(run: Path, as_json: bool) -> None:
     if as_json:
         echo_json({**asdict(summary), "artifacts": [asdict(each) for each in artifacts]})
         return
-    for name, value in asdict(summary).items():
-        if value not in (None, ""):
+    for name, value in {**asdict(summary), "began": _minute(summary.began)}.items():
+        if value not in (None, "", 0):
             out.print(f"{name:<9} {value}", soft_wrap=True, markup=False)
     for each in artifacts:
         verdict = {None: "", True: "passed", False: "failed"}[each.passed]
