@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ def test_json_is_one_document_and_nothing_else(model: Path, tmp_path: Path) -> N
     result = CliRunner().invoke(train, [str(run_file(tmp_path, model)), "--json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {
-        "step": 6, "stopped": 0, "export": str(tmp_path / "out" / "export"),
+        "step": 6, "stopped": 0, "export": str(tmp_path / "out" / "export"), "reason": "",
     }  # fmt: skip
     assert "step 1/6" not in result.stderr
 
@@ -189,30 +188,3 @@ def test_a_signal_saves_and_resume_ends_as_if_there_had_been_none(
     assert same_end(run, whole)
     again = CliRunner().invoke(train, [str(path), "--resume"])
     assert "the run is complete; the model is exported again" in again.stderr
-
-
-@pytest.mark.parametrize(
-    ("number", "under_guard", "second_is_deadly"),
-    [(signal.SIGTERM, False, True), (signal.SIGTERM, True, False), (signal.SIGINT, True, True)],
-)
-def test_under_a_guard_a_second_sigterm_does_not_cut_the_saving_short(
-    number: signal.Signals, under_guard: bool, second_is_deadly: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    from fourge.cli import train as train_module
-    from fourge.harness.training import Stop
-
-    def deadly(number: int, frame: object) -> None:
-        raise InterruptedError
-
-    monkeypatch.setattr(train_module, "guarded", lambda: under_guard)
-    before = signal.signal(number, deadly)
-    stop = Stop(running=True)
-    try:
-        with train_module._signals(stop):
-            signal.raise_signal(number)
-            assert stop.signal == number
-            with pytest.raises(InterruptedError) if second_is_deadly else nullcontext():
-                signal.raise_signal(number)
-    finally:
-        signal.signal(number, before)

@@ -5,7 +5,8 @@ import torch
 
 from fourge.chat.stream import HALF
 from fourge.core.errors import DataError
-from fourge.evaluate.answers import answer_all
+from fourge.evaluate import answers as module
+from fourge.evaluate.answers import Said, answer_all, answering
 from tests.conftest import byte_tokenizer, tiny_model
 
 ASKED = [
@@ -60,3 +61,15 @@ def test_the_global_generator_is_left_alone(model: Any) -> None:
     before = torch.get_rng_state()
     answer_all(model, byte_tokenizer(), ASKED[:2], max_tokens=4)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_as_a_function_a_model_gives_texts_and_none_that_would_end_a_turn(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [each.text for each in answer_all(model, byte_tokenizer(), ASKED, max_tokens=6)]
+    teachable = [text for text in answering(model, byte_tokenizer(), 6)(ASKED) if text]
+    assert set(teachable) <= set(said)
+    texts = ["fine", "ended<|im_end|>so", "<|im_start|>user", "a < b"]
+    monkeypatch.setattr(module, "answer_all",
+                        lambda *args, **options: [Said(t, 1, True) for t in texts])  # fmt: skip
+    assert answering(model, byte_tokenizer(), 6)(ASKED) == ["fine", "", "", "a < b"]

@@ -1,10 +1,11 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
-from fourge.evaluate.cache import Kept, cache_folder, model_key
+from fourge.data.conversation import Messages
+from fourge.evaluate.cache import Kept, cache_folder, model_key, remembered
 from fourge.model.build import load_model
 from fourge.model.source import open_source
 from fourge.model.swap import nvfp4_layers, quantize_
@@ -77,3 +78,43 @@ def test_a_file_opened_twice_has_one_key(tiny_folder: Callable[..., Path]) -> No
     source = open_source(tiny_folder("llama"))
     keys = {model_key(load_model(source), source.tokenizer()) for _ in range(2)}
     assert len(keys) == 1
+
+
+def test_without_a_folder_nothing_outlives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = Kept()
+    kept.put({"a": 1})
+    assert kept["a"] == 1
+    assert "a" not in Kept()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_remembered_answers_are_asked_once_and_kept_as_they_come(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def answer(conversations: Sequence[Messages]) -> list[str]:
+        texts = [each[0]["content"] for each in conversations]
+        asked.extend(texts)
+        if "fails" in texts:
+            raise KeyboardInterrupt
+        return [text.upper() for text in texts]
+
+    def conversations(*texts: str) -> list[Messages]:
+        return [[{"role": "user", "content": text}] for text in texts]
+
+    told: list[tuple[int, int]] = []
+    ask = remembered(answer, Kept(tmp_path, "m"), 8, lambda *each: told.append(each))
+    many = [f"{number:03d}" for number in range(40)]
+    with pytest.raises(KeyboardInterrupt):
+        ask(conversations(*many, "fails"))
+    assert told == [(32, 41)]
+    again = remembered(answer, Kept(tmp_path, "m"), 8, lambda *each: None)
+    asked.clear()
+    assert again(conversations("b", *many, "b")) == ["B", *many, "B"]
+    assert len(asked) == 9  # the eight that were in flight, and one that is new
+    other = remembered(answer, Kept(tmp_path, "m"), 9, lambda *each: None)
+    asked.clear()
+    other(conversations("b"))
+    assert asked == ["b"]  # under another limit

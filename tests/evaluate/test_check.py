@@ -4,8 +4,11 @@ from pathlib import Path
 import pytest
 
 from fourge.evaluate import check as module
-from fourge.evaluate.check import ask, check, choose
+from fourge.evaluate.cache import Kept
+from fourge.evaluate.check import Questions, ask, ask_loaded, check, choose, narrowed
 from fourge.evaluate.score import Names
+from fourge.model.build import load_model
+from fourge.model.source import open_source
 from tests.conftest import byte_tokenizer, tiny_model
 
 Folder = Callable[..., Path]
@@ -78,3 +81,18 @@ def test_a_model_is_not_worse_than_itself_as_far_as_can_be_told(model: str) -> N
     assert decisions["identity"] == "fail"
     assert decisions["leak"] == decisions["abilities"] == decisions["text"] == "undecided"
     assert not verdict.passed
+
+
+def test_a_model_in_memory_is_asked_the_same_and_fewer_questions_have_a_part_of_its_answers(
+    model: str,
+) -> None:
+    source = open_source(model)
+    loaded = load_model(source)
+    many, few = (choose(["en"], named=True, limit=limit) for limit in (3, 2))
+    results = ask_loaded(loaded, source.tokenizer(), many, Kept(), lambda done, total: None)
+    assert results == ask(model, many, quiet)
+    assert narrowed(results, many, many) == results
+    part = [probe for probe in few.probes if probe in many.probes]
+    assert part
+    to = Questions(tuple(part), few.pieces, {})
+    assert narrowed(results, many, to) == ask(model, to, quiet)

@@ -138,7 +138,7 @@ def test_two_cannot_train_into_one_folder_at_once(model: Path, tmp_path: Path) -
     run = run_of(tmp_path, model, train={"save_every_steps": 1})
     first = train(run)
     assert isinstance(next(first), Started)
-    with pytest.raises(OutputError, match="Another process is training"):
+    with pytest.raises(OutputError, match="Another process works"):
         next(train(run, resume=True))
     assert losses(list(first)) != []
     assert isinstance(next(train(run, resume=True)), Started)

@@ -1,6 +1,6 @@
 """``fourge data``: make, mix and audit training data."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from fourge.cli.screen import (
 
 if TYPE_CHECKING:
     from fourge.data.audit import Audit
-    from fourge.data.conversation import Answer, Messages
+    from fourge.data.conversation import Answer
     from fourge.data.findings import Finding
     from fourge.data.make import Answers, Made
     from fourge.data.mix import Mixed
@@ -83,21 +83,15 @@ def identity(
 
 def _base(model: str, max_tokens: int, progress: Progress) -> "Answer":
     """The base model as a function from conversations to answers."""
-    from fourge.evaluate.answers import answer_all
+    from fourge.evaluate.answers import answering
     from fourge.model.build import load_model
     from fourge.model.source import open_source
     from fourge.model.swap import choose_device
 
     source = open_source(model)
-    tokenizer = source.tokenizer()
     loaded = load_model(source, device=choose_device("auto"))
-
-    def answer(conversations: Sequence["Messages"]) -> list[str]:
-        said = answer_all(loaded, tokenizer, conversations, max_tokens=max_tokens,
-                          progress=partial(progress, "asking the base model"))  # fmt: skip
-        return [each.text for each in said]
-
-    return answer
+    told = partial(progress, "asking the base model")
+    return answering(loaded, source.tokenizer(), max_tokens, told)
 
 
 def _show_made(made: "Made") -> None:

@@ -18,6 +18,7 @@ from fourge.guard.options import guard_argv
 from fourge.guard.record import FILE
 
 if TYPE_CHECKING:
+    from fourge.config.experiment import Experiment
     from fourge.config.run import Run
 
 
@@ -36,8 +37,8 @@ def run_under_guard(options: Mapping[str, str | None]) -> None:
     os.execv(argv[0], argv)
 
 
-def guard_options(run: "Run") -> dict[str, str | None]:
-    """What a run file says to its guard, as the guard's own options."""
+def guard_options(run: "Run | Experiment") -> dict[str, str | None]:
+    """What a settings file says to its guard, as the guard's own options."""
     return {
         "limit": _given(run.memory.limit),
         "floor": _given(run.guard.floor),

@@ -20,6 +20,8 @@ VERBS = {
     "plan": "What a run will hold in memory, and whether it fits.",
     "step": "One training step, and what each phase of it costs.",
     "train": "Train as a run file says.",
+    "experiment": "Teach an identity: attempts, gates, fallback.",
+    "runs": "List, show, compare and trace what was run.",
     "chat": "Talk to a model.",
     "report": "A run as one page: curves, memory, gates, origin.",
     "check": "Probe a model, and compare it with its base.",

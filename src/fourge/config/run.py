@@ -17,14 +17,15 @@ This is read before torch is loaded, and imports nothing that loads it.
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
 import yaml  # type: ignore[import-untyped]
-from pydantic import ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import model_validator
 
+from fourge.config.reading import load_settings, refuse_broken
 from fourge.config.rules import broken_rules
 from fourge.config.settings import (
     DataSettings,
@@ -35,12 +36,30 @@ from fourge.config.settings import (
     PathHere,
     TrainSettings,
 )
-from fourge.config.strict import RULES, Strict, dotted, explain, refusal, shown
-from fourge.config.yaml_text import apply, read_yaml
-from fourge.core.errors import ConfigError
+from fourge.config.strict import Strict, dotted
 
 
-class Run(Strict):
+class Recorded(Strict):
+    """Settings that are written down whole, with absolute paths, and read back."""
+
+    def to_yaml(self) -> str:
+        """All settings, as a file that reads back as these."""
+        tree = self.model_dump(mode="json")
+        return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100))
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Self:
+        """What ``to_yaml`` wrote; files that it names may be gone since."""
+        return cls.model_validate(yaml.safe_load(text))
+
+    def digest(self) -> str:
+        """The same for the same settings, however the file was written."""
+        tree = self.model_dump(mode="json")
+        text = json.dumps(tree, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class Run(Recorded):
     """Every setting of one run, checked one by one and together."""
 
     model: ModelSettings
@@ -53,27 +72,8 @@ class Run(Strict):
 
     @model_validator(mode="after")
     def _keeps_the_rules(self) -> Self:
-        if mistakes := broken_rules(Run, self.model_dump()):
-            lines = "; ".join(str(mistake) for mistake in mistakes)
-            context = {"mistakes": mistakes, "lines": lines}
-            raise PydanticCustomError(RULES, "{lines}", context)
+        refuse_broken(broken_rules(Run, self.model_dump()))
         return self
-
-    def to_yaml(self) -> str:
-        """All settings, as a run file that reads back as this run."""
-        tree = self.model_dump(mode="json")
-        return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100))
-
-    @classmethod
-    def from_yaml(cls, text: str) -> "Run":
-        """A run that ``to_yaml`` wrote; its data may be gone since."""
-        return cls.model_validate(yaml.safe_load(text))
-
-    def digest(self) -> str:
-        """The same for the same settings, however the file was written."""
-        tree = self.model_dump(mode="json")
-        text = json.dumps(tree, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def load_run(path: Path, settings: Sequence[str] = ()) -> Run:
@@ -82,29 +82,13 @@ def load_run(path: Path, settings: Sequence[str] = ()) -> Run:
     Raises:
         ConfigError: it cannot be read, or is not a valid run; every mistake has a line.
     """
-    tree, mistakes = read_yaml(path)
-    if not isinstance(tree, dict):
-        raise ConfigError(
-            f"{path} is not a run file.",
-            why=f"it holds {shown(tree)}, not settings",
-            fix="begin with model:, data:, train: and out:",
-        )
-    tree, more = apply(tree, settings)
-    mistakes += more
-    run = None
-    try:
-        run = Run.model_validate(tree, context={"folder": path.absolute().parent})
-    except ValidationError as error:
-        found = explain(Run, error)
-        if error.errors()[0]["type"] != RULES:  # which are kept only by settings that are sound
-            found += broken_rules(Run, tree, [mistake.at for mistake in found])
-        mistakes += found
-    if run is None or mistakes:
-        raise refusal(f"{path} is not a valid run file.", mistakes)
-    return run
+    return load_settings(
+        Run, path, settings, called="run file", begin="model:, data:, train: and out:",
+        rules=partial(broken_rules, Run),
+    )  # fmt: skip
 
 
-def difference(one: Run, other: Run) -> list[str]:
+def difference(one: Strict, other: Strict) -> list[str]:
     """The settings that differ, one a line: ``optim.lr: 1e-05 -> 2e-05``."""
     return list(_differing(one.model_dump(mode="json"), other.model_dump(mode="json"), ()))
 

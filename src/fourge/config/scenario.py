@@ -16,11 +16,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 
-from fourge.config.strict import Many, Number, Strict, Text, explain, refusal, shown
-from fourge.config.yaml_text import read_yaml
-from fourge.core.errors import ConfigError
+from fourge.config.reading import load_settings
+from fourge.config.strict import Many, Number, Strict, Text
 
 Ending = Literal["stop", "stop string", "max tokens", "time", "context"]
 
@@ -68,16 +67,4 @@ def load_scenario(path: Path) -> Scenario:
     Raises:
         ConfigError: it cannot be read, or is not valid; every mistake is named.
     """
-    tree, mistakes = read_yaml(path)
-    if not isinstance(tree, dict):
-        raise ConfigError(
-            f"{path} is not a scenario.", why=f"it holds {shown(tree)}", fix="begin with turns:"
-        )
-    scenario = None
-    try:
-        scenario = Scenario.model_validate(tree)
-    except ValidationError as error:
-        mistakes += explain(Scenario, error)
-    if scenario is None or mistakes:
-        raise refusal(f"{path} is not a valid scenario.", mistakes)
-    return scenario
+    return load_settings(Scenario, path, called="scenario", begin="turns:")

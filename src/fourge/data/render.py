@@ -71,7 +71,7 @@ class Renderer:
         for name in _OURS:
             if name in self._arguments:
                 raise ConfigError(f"The template argument {name!r} is set by the rendering itself.")
-        self._special = _special_tokens(tokenizer)
+        self._special = special_tokens(tokenizer)
 
     def render(self, example: Example) -> Rendered:
         """The tokens of a conversation and its targets.
@@ -224,7 +224,7 @@ def _not_as_it_stands() -> DataError:
     )
 
 
-def _special_tokens(tokenizer: Any) -> re.Pattern[str]:
+def special_tokens(tokenizer: Any) -> re.Pattern[str]:
     added = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     words = sorted(added | set(tokenizer.all_special_tokens), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, words)) or r"(?!)")

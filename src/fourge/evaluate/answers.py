@@ -10,8 +10,9 @@ from typing import Any
 
 from fourge.chat.batch import Progress, reply_to_all
 from fourge.chat.conversation import Template
-from fourge.data.conversation import Messages
+from fourge.data.conversation import Answer, Messages
 from fourge.data.records import Message
+from fourge.data.render import special_tokens
 
 BATCH = 32
 
@@ -43,3 +44,19 @@ def answer_all(
         model, Template(tokenizer), asked, max_tokens=max_tokens, batch=BATCH, progress=progress
     )
     return [Said(reply.text.strip(), len(reply.ids), reply.stopped) for reply in replies]
+
+
+def answering(
+    model: Any, tokenizer: Any, max_tokens: int, progress: Progress | None = None
+) -> Answer:
+    """A model as a function from conversations to texts that can be taught.
+
+    A text with a special token in it would end a turn where it is read again: it counts as none.
+    """
+    special = special_tokens(tokenizer)
+
+    def answer(conversations: Sequence[Messages]) -> list[str]:
+        said = answer_all(model, tokenizer, conversations, max_tokens=max_tokens, progress=progress)
+        return ["" if special.search(each.text) else each.text for each in said]
+
+    return answer

@@ -67,11 +67,33 @@ def ask(model: str, questions: Questions, progress: Progress) -> Results:
     tokenizer = source.tokenizer()
     loaded = load_model(source, device=choose_device("auto"))
     kept = Kept(cache_folder(), model_key(loaded, tokenizer))
-    said = _answers(loaded, tokenizer, questions.probes, kept, _counter(model, progress))
-    found = _losses(loaded, tokenizer, questions.pieces, kept)
+    results = ask_loaded(loaded, tokenizer, questions, kept, _counter(model, progress))
     del loaded
     trim_heap()
+    return results
+
+
+def ask_loaded(
+    model: Any,
+    tokenizer: Any,
+    questions: Questions,
+    kept: Kept,
+    progress: Callable[[int, int], None],
+) -> Results:
+    """The same of a model in memory, whose answers so far are ``kept``."""
+    said = _answers(model, tokenizer, questions.probes, kept, progress)
+    found = _losses(model, tokenizer, questions.pieces, kept)
     return Results(tuple(said), tuple(found))
+
+
+def narrowed(results: Results, asked: Questions, to: Questions) -> Results:
+    """The part of some results that belongs to fewer of the same questions."""
+    said = {probe.digest: each for probe, each in zip(asked.probes, results.said, strict=True)}
+    lost = {piece.digest: each for piece, each in zip(asked.pieces, results.losses, strict=True)}
+    return Results(
+        tuple(said[probe.digest] for probe in to.probes),
+        tuple(lost[piece.digest] for piece in to.pieces),
+    )
 
 
 def _counter(model: str, progress: Progress) -> Callable[[int, int], None]:

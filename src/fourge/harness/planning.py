@@ -4,7 +4,7 @@ A run is planned at its largest: every sequence as long as ``data.max_tokens``, 
 target, and padding, because sequences differ.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -68,7 +68,25 @@ def limit_of_run(run: Run) -> Limit:
     return machine_limit(run.memory.limit_bytes, floor)
 
 
-def require_fits(run: Run) -> tuple[Plan, Limit]:
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A run that fits."""
+
+    plan: Plan
+    limit: Limit
+
+    def numbers(self) -> dict[str, Any]:
+        """For the record; bytes."""
+        return {
+            "peak": self.plan.peak,
+            "phase": self.plan.peak_phase,
+            "phases": self.plan.phases,
+            "limit": self.limit.nbytes,
+            "limit_source": self.limit.source,
+        }
+
+
+def require_fits(run: Run) -> Planned:
     """Plan a run; raise unless it fits into what it may have.
 
     Raises:
@@ -77,7 +95,7 @@ def require_fits(run: Run) -> tuple[Plan, Limit]:
     made = plan(wanted_of_run(run), this_machine())
     limit = limit_of_run(run)
     made.require_fits(limit.nbytes)
-    return made, limit
+    return Planned(made, limit)
 
 
 def _config(source: Source) -> Any:

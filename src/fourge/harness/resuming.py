@@ -13,6 +13,7 @@ from fourge.checkpoint.state import StoredState
 from fourge.config.run import Run, difference
 from fourge.core.errors import ConfigError, OutputError
 from fourge.core.events import FILE, RUN_FILE
+from fourge.harness.planning import Planned
 from fourge.harness.setup import Checked, Ready, checkpoint_folder
 
 EXPORT = "export"
@@ -28,6 +29,7 @@ class Begin:
     run: str
     first: int = 1
     kl_weight: float | None = None
+    planned: Planned | None = None
 
 
 def refuse_existing(run: Run) -> None:
@@ -51,11 +53,16 @@ def resumed(run: Run) -> StoredState | None:
     """The last checkpoint; None if the run was stopped before its first."""
     if store.latest(checkpoint_folder(run)) is not None:
         return store.open_checkpoint(last_checkpoint(run))
-    if not (run.out / FILE).exists():
+    if not begun(run):
         raise ConfigError(
             f"{run.out} holds no run to resume.", fix="leave out --resume to begin one"
         )
     return None
+
+
+def begun(run: Run) -> bool:
+    """Whether anything of this run was written: the run file is the first thing."""
+    return any((run.out / name).exists() for name in (RUN_FILE, FILE))
 
 
 def last_checkpoint(run: Run) -> Path:

@@ -49,9 +49,10 @@ from fourge.train.state import restore_
 
 @dataclass(slots=True)
 class Stop:
-    """Set from a signal handler; read at every micro-step, once ``running``."""
+    """Why to stop; read at every micro-step, once ``running``."""
 
-    signal: int = 0
+    signal: int = 0  # set from a signal handler
+    reason: str = ""  # set by whoever pulls the run, and has seen enough
     running: bool = False
 
 
@@ -71,11 +72,12 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """``stopped`` is the signal that ended the run early, or 0."""
+    """``stopped`` is the signal that ended the run early, or 0; ``reason`` is that of ``Stop``."""
 
     step: int
     stopped: int
     export: Path | None
+    reason: str = ""
 
 
 Happened = Started | StepResult | Saved | Finished
@@ -90,33 +92,54 @@ def train(
     Raises:
         FourgeError: as the user's mistakes are; DivergedError when training cannot go on.
     """
-    stop, tell = stop or Stop(), progress or (lambda what, done, total: None)
+    ready, begin = prepared(run, resume=resume, progress=progress)
+    yield from trained(ready, begin, stop or Stop())
+
+
+def prepared(
+    run: Run, *, resume: bool = False, progress: Progress | None = None
+) -> tuple[Ready, Begin]:
+    """Everything checked and loaded, at the run's beginning or at its last checkpoint.
+
+    Raises:
+        FourgeError: as the user's mistakes are.
+    """
+    tell = progress or (lambda what, done, total: None)
     if not resume:
         refuse_existing(run)
     state = resumed(run) if resume else None
     checked = check(run, tell)
     if state is not None:
         require_same_run(state, run, checked)
-    planned, limit = require_fits(run)
+    planned = require_fits(run)
     ready = make_ready(checked, tell)
-    begin = Begin(uuid.uuid4().hex[:12])
-    if state is not None:
-        require_same_base(state, ready)
-        with store.reading(last_checkpoint(run)):
-            restore_(state, ready.model, ready.optimizer)
-        begin = Begin(state.meta["run"], state.step + 1, state.meta.get("kl_weight"))
-    del state
-    with _alone(run.out):
+    if state is None:
+        return ready, Begin(uuid.uuid4().hex[:12], planned=planned)
+    require_same_base(state, ready)
+    with store.reading(last_checkpoint(run)):
+        restore_(state, ready.model, ready.optimizer)
+    first, weight = state.step + 1, state.meta.get("kl_weight")
+    return ready, Begin(state.meta["run"], first, weight, planned)
+
+
+def trained(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
+    """Train what is prepared. Whoever pulls this may look at the model between two events.
+
+    Raises:
+        DivergedError: training cannot go on.
+    """
+    run = ready.checked.run
+    with alone(run.out):
         _write_run_file(run)
         log = EventLog(run.out / FILE, begin.run)
-        log.write("planned", peak=planned.peak, phase=planned.peak_phase, phases=planned.phases,
-                  limit=limit.nbytes, limit_source=limit.source)  # fmt: skip
+        if begin.planned is not None:
+            log.write("planned", **begin.planned.numbers())
         yield from _recorded(ready, log, begin, stop)
 
 
 @contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Only one process may train here; the kernel forgets the lock of one that was killed."""
+def alone(out: Path) -> Iterator[None]:
+    """Only one process may work here; the kernel forgets the lock of one that was killed."""
     with write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         file = (out / ".lock").open("w", encoding="ascii")
@@ -125,7 +148,7 @@ def _alone(out: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise OutputError(
-                f"Another process is training into {out}.", fix="wait for it, or choose another out"
+                f"Another process works in {out}.", fix="wait for it, or choose another out"
             ) from error
         yield
 
@@ -164,7 +187,7 @@ def _stepped(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
     saver.save()
     yield from saver.happened()
     if saver.done < ready.checked.steps:
-        yield Finished(saver.done, stop.signal, None)
+        yield Finished(saver.done, stop.signal, None, stop.reason)
     else:
         yield Finished(saver.done, 0, _export(ready, ready.checked.run.out / EXPORT))
 
@@ -177,7 +200,7 @@ def _between(guard: Beat, saver: "Saver", stop: Stop, model: Any) -> bool:
         give_back(model)
     if guard.lost and not stop.signal:
         stop.signal = signal.SIGTERM
-    return bool(stop.signal)
+    return bool(stop.signal or stop.reason)
 
 
 def _export(ready: Ready, out: Path) -> Path:

@@ -1,0 +1,83 @@
+"""The gates of an experiment: asked in full of a file, in part of a model that is being trained.
+
+A look asks a fixed sample of the same probes. So few items cannot show that a gate passes, but
+they can show that one fails: a share of right answers is too small, or a comparison with the base
+is lost beyond chance. A look passes if nothing of that kind speaks against the model; the full
+gates have the last word.
+
+Beyond ``collapse``, an attempt is not worth going on with: that share of answers is broken where
+the base's were not, or says the new name where it does not belong.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fourge.evaluate.check import Questions, narrowed
+from fourge.evaluate.score import Names
+from fourge.evaluate.verdict import Gate, Results, Verdict, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Exam:
+    """What is asked, and what the base answered to it."""
+
+    questions: Questions
+    base: Results
+    names: Names
+    margin: float
+
+    def judged(self, results: Results) -> Verdict:
+        return judge(self.questions.probes, results, self.base, self.names, margin=self.margin)
+
+    def part(self, questions: Questions) -> "Exam":
+        """The same for fewer questions."""
+        base = narrowed(self.base, self.questions, questions)
+        return replace(self, questions=questions, base=base)
+
+
+def against(verdict: Verdict) -> str:
+    """The gates that fail by more than chance in so few items, in words; nothing if none does."""
+    failed = [gate for gate in verdict.gates if gate.decision == "fail"]
+    return _said([gate for gate in failed if gate.paired is None or gate.paired.high < 0])
+
+
+def not_passed(verdict: Verdict) -> str:
+    """The gates that do not pass, in words; nothing if all do."""
+    return _said([gate for gate in verdict.gates if gate.decision != "pass"])
+
+
+def collapse(verdict: Verdict, bound: float | None) -> str:
+    """Why an attempt is not worth going on with; nothing if it is."""
+    if bound is None:
+        return ""
+    gates = {gate.name: gate for gate in verdict.gates}
+    broken, leak = gates["degeneration"], gates["leak"]
+    worse = (broken.base or 0.0) - broken.tuned
+    found = []
+    if worse > bound:
+        found.append(f"degeneration {worse:+.1%} against the base")
+    if 1 - leak.tuned > bound:
+        found.append(f"leak {1 - leak.tuned:.1%}")
+    return "; ".join(found)
+
+
+def numbers(verdict: Verdict) -> dict[str, list[Any]]:
+    """Base, tuned and decision of each gate, for the record."""
+    return {
+        gate.name: [_finite(gate.base), _finite(gate.tuned), gate.decision]
+        for gate in verdict.gates
+    }
+
+
+def _said(gates: list[Gate]) -> str:
+    return ", ".join(f"{gate.name} {_measured(gate)}, needs {gate.needed}" for gate in gates)
+
+
+def _measured(gate: Gate) -> str:
+    """A share, with what is said of it; of a comparison, what is said of it alone."""
+    return gate.note if gate.paired else f"{gate.tuned:.1%} {gate.note}".strip()
+
+
+def _finite(value: float | None) -> float | None:
+    return round(value, 6) if value is not None and math.isfinite(value) else None

@@ -1,0 +1,68 @@
+import math
+from dataclasses import replace
+
+import pytest
+
+from fourge.evaluate.check import Questions
+from fourge.evaluate.paired import Decision, Paired
+from fourge.evaluate.score import Names
+from fourge.evaluate.verdict import Gate, Verdict
+from fourge.harness.exam import Exam, against, collapse, not_passed, numbers
+from tests.harness.experiment_samples import PROBES, said_by
+
+
+def verdict(**gates: tuple[float, float, Decision]) -> Verdict:
+    rows = [Gate(name, 9, base, tuned, ">= 98%", decision, "")
+            for name, (base, tuned, decision) in gates.items()]  # fmt: skip
+    return Verdict(tuple(rows), ())
+
+
+def test_an_undecided_gate_speaks_for_nothing_and_against_nothing() -> None:
+    found = verdict(identity=(0.0, 1.0, "undecided"), leak=(1.0, 1.0, "pass"))
+    assert against(found) == ""
+    assert not_passed(found) == "identity 100.0%, needs >= 98%"
+    failed = verdict(identity=(0.0, 0.5, "fail"), leak=(1.0, 0.5, "fail"))
+    assert against(failed) == "identity 50.0%, needs >= 98%, leak 50.0%, needs >= 98%"
+
+
+def test_a_comparison_that_is_lost_by_chance_does_not_speak_against_a_model() -> None:
+    one = verdict(abilities=(0.5, 0.4, "fail"))
+    (gate,) = one.gates
+    for high, speaks in ((0.1, False), (-0.01, True)):
+        paired = Paired(10, -0.1, -0.3, high, 0.5, 3)
+        found = replace(one, gates=(replace(gate, paired=paired, note="-10%"),))
+        assert bool(against(found)) == speaks
+        assert not_passed(found) == "abilities -10%, needs >= 98%"
+
+
+@pytest.mark.parametrize(
+    ("broken", "leak", "bound", "said"),
+    [
+        ((0.9, 0.7), 1.0, 0.25, ""),
+        ((0.9, 0.6), 1.0, 0.25, "degeneration +30.0% against the base"),
+        ((0.3, 0.3), 1.0, 0.25, ""),  # a weak base is no collapse
+        ((0.9, 0.9), 0.75, 0.25, ""),
+        ((0.9, 0.9), 0.7, 0.25, "leak 30.0%"),
+        ((0.9, 0.0), 0.0, None, ""),
+    ],
+)
+def test_a_collapse_is_far_beyond_the_base(
+    broken: tuple[float, float], leak: float, bound: float | None, said: str
+) -> None:
+    found = verdict(degeneration=(*broken, "fail"), leak=(1.0, leak, "fail"))
+    assert collapse(found, bound) == said
+
+
+def test_numbers_can_be_written_as_json() -> None:
+    found = verdict(text=(12.3456789, math.inf, "fail"))
+    assert numbers(found) == {"text": [12.345679, None, "fail"]}
+
+
+def test_a_part_of_an_exam_has_the_bases_answers_to_that_part() -> None:
+    questions = Questions(PROBES, (), {})
+    exam = Exam(questions, said_by("untaught", questions), Names("Ada"), 0.05)
+    few = Questions(PROBES[4:6], (), {})
+    part = exam.part(few)
+    assert part.base.said == exam.base.said[4:6]
+    (leak,) = [gate for gate in part.judged(said_by("good", few)).gates if gate.name == "leak"]
+    assert (leak.items, leak.base, leak.tuned) == (2, 1.0, 1.0)

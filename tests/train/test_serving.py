@@ -1,0 +1,80 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fourge.evaluate.answers import answer_all
+from fourge.evaluate.perplexity import Piece, losses
+from fourge.harness.training import Stop, prepared, trained
+from fourge.nvfp4 import compiled
+from fourge.nvfp4.gemm import drop_scratch
+from fourge.train.loop import StepResult
+from fourge.train.serving import serving
+from tests.conftest import byte_tokenizer, tiny_model
+from tests.harness.samples import held, run_of, same_end
+
+Folder = Callable[..., Path]
+ASKED = [[{"role": "user", "content": "who?"}], [{"role": "user", "content": "where is it?"}]]
+
+
+@pytest.fixture(autouse=True)
+def _plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_can_compile", lambda device: False)
+
+
+def trained_with_looks(run: Any, *, looks: bool) -> list[float]:
+    """The losses of a run in which the model is asked before and after every step, or not."""
+    drop_scratch()
+    ready, begin = prepared(run)
+    found = []
+    for event in trained(ready, begin, Stop()):
+        if isinstance(event, StepResult):
+            found.append(event.loss)
+        if looks:
+            with serving(ready.model):
+                losses(ready.model, byte_tokenizer(), [Piece("a text to be predicted")])
+                answer_all(ready.model, byte_tokenizer(), ASKED, max_tokens=5)
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"train": {"recompute": "light", "accumulate": 2, "release": False}},
+        {"optim": {"master": "nvfp4"}},
+    ],
+    ids=["release", "sum", "packed"],
+)
+def test_no_bit_of_a_training_differs_with_looks_in_between(
+    settings: dict[str, Any], tiny_folder: Folder, tmp_path: Path
+) -> None:
+    base = tiny_folder("qwen3", tied=True)
+    runs = []
+    for name in ("blind", "seeing"):
+        sections = held(tmp_path / name)
+        sections["train"] |= {"steps": 3, **settings.get("train", {})}
+        runs.append(run_of(tmp_path / name, base, **sections, optim=settings.get("optim", {})))
+    blind = trained_with_looks(runs[0], looks=False)
+    assert trained_with_looks(runs[1], looks=True) == blind
+    assert same_end(*runs)
+
+
+def test_modes_and_the_cache_setting_come_back_even_after_an_error() -> None:
+    model = tiny_model("qwen3")
+    model.train()
+    model.model.norm.eval()
+    model.config.use_cache = False
+    before = [module.training for module in model.modules()]
+
+    def fails() -> None:
+        with serving(model):
+            assert not any(module.training for module in model.modules())
+            assert model.config.use_cache
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fails()
+    assert [module.training for module in model.modules()] == before
+    assert model.config.use_cache is False
