@@ -2,6 +2,8 @@
 
 ``dequant``  decode the weight into a scratch buffer of the activation's dtype and multiply as
              usual. Any device. The buffer is one matrix, reused by every layer.
+             On a CPU up to 16 rows, as in decoding token by token, are multiplied by the codes
+             themselves (``few_rows.py``): the same weights, summed in another order.
 ``fp4``      both operands stay in 4 bits and ``torch.nn.functional.scaled_mm`` multiplies them on
              the tensor cores. CUDA, compute capability 10.0 and up (12.1, the DGX Spark,
              included); needs quantised activations, so scheme ``w4a4``. This path has not been
@@ -21,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fourge.core.errors import ConfigError
+from fourge.nvfp4 import few_rows
 from fourge.nvfp4.blocks import BLOCK
 from fourge.nvfp4.matrix import Nvfp4Matrix, dequantize
 
@@ -98,6 +101,9 @@ def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
 
 def dequant_linear(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
     """``x @ weight.T + bias``, in the dtype of ``x``."""
+    if few_rows.takes(x):
+        y = few_rows.times_codes(x, weight)
+        return y if bias is None else y.add_(bias)
     return functional.linear(x, dense(weight, x.dtype), bias)
 
 
