@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from fourge.model.lookup import Lookup
+from fourge.nvfp4 import few_rows
 from fourge.nvfp4.kept import product
 
 
@@ -28,8 +29,12 @@ class MixedLinear(nn.Linear):
         self.train(linear.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        flat: Tensor = _Multiply.apply(x.reshape(-1, self.in_features), self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return flat.view(*x.shape[:-1], self.out_features)
+        flat = x.reshape(-1, self.in_features)
+        if few_rows.takes(flat) and few_rows.takes_bf16(self.weight):
+            y = few_rows.times_bf16(flat, self.weight, self.bias)
+        else:
+            y = _Multiply.apply(flat, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return y.view(*x.shape[:-1], self.out_features)
 
 
 class MixedLayerNorm(nn.LayerNorm):
@@ -58,6 +63,29 @@ class _Multiply(torch.autograd.Function):
         grad_w = (grad_y.T @ x).to(weight.dtype) if ctx.needs_input_grad[1] else None
         grad_b = grad_y.sum(0).to(ctx.bias_dtype) if ctx.needs_input_grad[2] else None
         return grad_x, grad_w, grad_b
+
+
+def has_plain_ends(model: Any) -> bool:
+    """Whether embedding and head are torch's own, so that ``compute_ends_in_`` can wrap them."""
+    head = model.get_output_embeddings()
+    return type(model.get_input_embeddings()) is nn.Embedding and type(head) is nn.Linear
+
+
+def compute_ends_in_(model: Any, dtype: torch.dtype) -> None:
+    """Have the embedding and the head compute in a dtype, whatever they are stored in.
+
+    For models whose other weights are of that dtype, or quantised.
+    """
+    embedding = Lookup(model.get_input_embeddings())
+    embedding.dtype = dtype
+    model.set_input_embeddings(embedding)
+    model.set_output_embeddings(MixedLinear(model.get_output_embeddings()))
+
+
+def activation_dtype(model: Any) -> torch.dtype:
+    """What a model computes in, which is what its embedding gives."""
+    embedding = model.get_input_embeddings()
+    return getattr(embedding, "dtype", None) or embedding.weight.dtype
 
 
 def compute_in_(model: Any, dtype: torch.dtype) -> None:

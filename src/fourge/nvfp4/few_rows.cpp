@@ -100,7 +100,7 @@ void times_row(const float* x, const Weight& weight, int64_t r, float* y, int64_
 template <class Weight>
 void times(const float* x, const Weight& weight, float* y, int64_t m_rows, int64_t rows,
            int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(dynamic, 64) num_threads(threads) if (threads > 1)
     for (int64_t r = 0; r < rows; ++r) {
         for (int64_t m = 0; m < m_rows; m += TILE) {
             const float* x_m = x + m * weight.cols;

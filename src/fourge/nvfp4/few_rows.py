@@ -31,6 +31,7 @@ from torch import Tensor
 
 from fourge.core.errors import FourgeError
 from fourge.core.files import user_cache, whole_file
+from fourge.nvfp4.blocks import BLOCK
 from fourge.nvfp4.compiled import cpp_compiler
 from fourge.nvfp4.matrix import Nvfp4Matrix
 
@@ -53,8 +54,13 @@ def takes(x: Tensor) -> bool:
     )
 
 
-def times_codes(x: Tensor, weight: Nvfp4Matrix) -> Tensor:
-    """``x @ weight.T`` for rows that ``takes`` takes."""
+def takes_bf16(weight_RC: Tensor) -> bool:
+    """Whether this dense weight is one that ``times_bf16`` can read."""
+    return weight_RC.dtype == torch.bfloat16 and weight_RC.shape[1] % BLOCK == 0
+
+
+def times_codes(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
+    """``x @ weight.T + bias`` for rows that ``takes`` takes."""
     kernels = _kernels()
     assert kernels is not None, "takes() was asked"
     x, packed_RC, scale_RB = x.contiguous(), weight.packed_RC.contiguous(), weight.block_scale_RB
@@ -64,11 +70,11 @@ def times_codes(x: Tensor, weight: Nvfp4Matrix) -> Tensor:
         x.data_ptr(), packed_RC.data_ptr(), scale_RB.contiguous().data_ptr(),
         weight.tensor_scale.data_ptr(), y.data_ptr(), len(x), rows, cols, _threads(rows * cols),
     )  # fmt: skip
-    return y
+    return y if bias is None else y.add_(bias)
 
 
-def times_bf16(x: Tensor, weight_RC: Tensor) -> Tensor:
-    """``x @ weight.T`` for a bf16 weight and rows that ``takes`` takes."""
+def times_bf16(x: Tensor, weight_RC: Tensor, bias: Tensor | None) -> Tensor:
+    """``x @ weight.T + bias`` for rows and a bf16 weight that are taken."""
     kernels = _kernels()
     assert kernels is not None, "takes() was asked"
     x, weight_RC = x.contiguous(), weight_RC.contiguous()
@@ -77,7 +83,7 @@ def times_bf16(x: Tensor, weight_RC: Tensor) -> Tensor:
     kernels.times_bf16(
         x.data_ptr(), weight_RC.data_ptr(), y.data_ptr(), len(x), rows, cols, _threads(rows * cols)
     )
-    return y
+    return y if bias is None else y.add_(bias)
 
 
 def _threads(weights: int) -> int:

@@ -102,8 +102,7 @@ def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
 def dequant_linear(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
     """``x @ weight.T + bias``, in the dtype of ``x``."""
     if few_rows.takes(x):
-        y = few_rows.times_codes(x, weight)
-        return y if bias is None else y.add_(bias)
+        return few_rows.times_codes(x, weight, bias)
     return functional.linear(x, dense(weight, x.dtype), bias)
 
 
