@@ -25,7 +25,7 @@ from fourge.checkpoint.source import open_any
 from fourge.core.process import resident_bytes, trim_heap
 from fourge.data.records import Message
 
-TOKENS, PROMPTS, BATCH_TOKENS, TURN_TOKENS = 64, 64, 32, 24
+TOKENS, PROMPTS, BATCH_TOKENS, TURN_TOKENS = 64, 64, 32, 32
 QUESTION = "Write a very long story about a {} that travels around the whole world."
 THINGS = ("dog", "cat", "ship", "letter", "clock", "robot", "river", "song")
 ADJECTIVES = ("red", "old", "tiny", "brave", "quiet", "lost", "golden", "tired")
@@ -77,6 +77,7 @@ def packed(path: str) -> Jobs:
 
     def chat() -> Report:
         session, seconds, tokens = Session(model, script), [], []
+        session.begin([Message("system", ".")])  # none is as long as some templates' own
         for question in prompts()[:3]:
             held, start = len(session.feed.ids), time.perf_counter()
             session.ask(question, limits=Limits(max_tokens=TURN_TOKENS))

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from fourge.model.lookup import Lookup
-from fourge.nvfp4 import few_rows
+from fourge.nvfp4 import native
 from fourge.nvfp4.kept import product
 
 
@@ -30,8 +30,8 @@ class MixedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, self.in_features)
-        if few_rows.takes(flat) and few_rows.takes_bf16(self.weight):
-            y = few_rows.times_bf16(flat, self.weight, self.bias)
+        if native.takes_bf16(flat, self.weight):
+            y = native.times_bf16(flat, self.weight, self.bias)
         else:
             y = _Multiply.apply(flat, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return y.view(*x.shape[:-1], self.out_features)

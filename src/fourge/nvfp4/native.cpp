@@ -1,4 +1,4 @@
-// A few rows times a weight, as few_rows.py describes it, for processors with AVX2 and FMA.
+// What native.py describes, for processors with AVX2 and FMA.
 //
 // Shapes: M activation rows, R weight rows, C columns, B = C / 16 blocks of a row.
 
@@ -121,6 +121,21 @@ extern "C" void times_codes(const float* x, const uint8_t* packed_RC, const uint
                             const float* tensor_scale, float* y, int64_t m_rows, int64_t rows,
                             int64_t cols, int threads) {
     times(x, Codes{packed_RC, scale_RB, *tensor_scale, cols}, y, m_rows, rows, threads);
+}
+
+extern "C" void decode_codes(const uint8_t* packed_RC, const uint8_t* scale_RB,
+                             const float* tensor_scale, float* out_RC, int64_t rows, int64_t cols,
+                             int threads) {
+    const Codes weight{packed_RC, scale_RB, *tensor_scale, cols};
+#pragma omp parallel for schedule(dynamic, 64) num_threads(threads) if (threads > 1)
+    for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < cols; c += BLOCK) {
+            __m256 first, second;
+            weight.block(r, c, first, second);
+            _mm256_storeu_ps(out_RC + r * cols + c, first);
+            _mm256_storeu_ps(out_RC + r * cols + c + 8, second);
+        }
+    }
 }
 
 // The columns are a multiple of 16.

@@ -1,0 +1,145 @@
+"""Kernels for CPUs that read a weight as it is stored: for decoding token by token, above all.
+
+    y[m, r] = sum over c of x[m, c] * (level[code[r, c]] * (block_scale * tensor_scale))
+
+For one row a product takes as long as reading the weight. Decoded to float32 first, a weight of
+4.5 bits is read once, written as 32 and read again as 32: slower than one that was never quantised.
+Here a block is decoded in registers, and the codes are all that is read. The same holds for a bf16
+weight under float32 activations (the head): its bits are the upper half of the float's.
+
+The numbers that are multiplied are those of ``dequantize``, bit for bit; only the order of the sum
+is another, so a result is off by at most 2**-24 * (C / 16 + 5) of the sum of magnitudes. A weight
+row is summed by one thread, and an activation row by itself: a result depends neither on the
+number of threads nor on the other rows.
+
+The rule: at most ``MOST_ROWS`` rows (bf16: ``MOST_ROWS_BF16``), float32, on a CPU with AVX2, no
+gradient being recorded. More rows are worth a decoded weight, which ``decode_`` writes (bit for
+bit as ``dequantize``, sooner) and torch multiplies.
+
+The kernels (``native.cpp``) are compiled when first needed, in about two seconds, and kept in the
+user's cache. On another CPU, or where they cannot be compiled, everything takes the way of torch;
+in the second case a line says so.
+
+Shapes: M activation rows, R weight rows, C columns of both.
+"""
+
+import ctypes
+import functools
+import hashlib
+import logging
+import subprocess
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fourge.core.errors import FourgeError
+from fourge.core.files import user_cache, whole_file
+from fourge.nvfp4.blocks import BLOCK
+from fourge.nvfp4.compiled import cpp_compiler
+from fourge.nvfp4.matrix import Nvfp4Matrix
+
+MOST_ROWS = 8  # at 16 a decoded weight and torch's product are faster
+MOST_ROWS_BF16 = 64  # there is no buffer for it, so the other way costs more
+_ALONE = 1 << 16  # weights below which a second thread costs more than it does
+_SOURCE = Path(__file__).with_suffix(".cpp")
+_FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC", "-shared")
+
+logger = logging.getLogger(__name__)
+
+
+def takes_codes(x: Tensor) -> bool:
+    """Whether ``times_codes`` is for these rows: by shape, dtype, device and grad mode alone."""
+    return len(x) <= MOST_ROWS and _takes(x)
+
+
+def takes_bf16(x: Tensor, weight_RC: Tensor) -> bool:
+    """Whether ``times_bf16`` is for these rows and this weight."""
+    is_bf16 = weight_RC.dtype == torch.bfloat16 and weight_RC.shape[1] % BLOCK == 0
+    return is_bf16 and len(x) <= MOST_ROWS_BF16 and _takes(x)
+
+
+def _takes(x: Tensor) -> bool:
+    return not torch.is_grad_enabled() and len(x) > 0 and can_decode(x)
+
+
+def can_decode(out: Tensor) -> bool:
+    """Whether ``decode_`` can write here."""
+    return out.dtype == torch.float32 and out.device.type == "cpu" and _kernels() is not None
+
+
+def times_codes(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
+    """``x @ weight.T + bias``."""
+    rows, cols = weight.shape
+    x, y = x.contiguous(), x.new_empty(len(x), rows)
+    codes = _pointers(weight)
+    threads = _threads(rows * cols)
+    _loaded().times_codes(x.data_ptr(), *codes, y.data_ptr(), len(x), rows, cols, threads)
+    return y if bias is None else y.add_(bias)
+
+
+def times_bf16(x: Tensor, weight_RC: Tensor, bias: Tensor | None) -> Tensor:
+    """``x @ weight.T + bias``, in float32."""
+    rows, cols = weight_RC.shape
+    x, y, weight_RC = x.contiguous(), x.new_empty(len(x), rows), weight_RC.contiguous()
+    pointers = (x.data_ptr(), weight_RC.data_ptr(), y.data_ptr())
+    _loaded().times_bf16(*pointers, len(x), rows, cols, _threads(rows * cols))
+    return y if bias is None else y.add_(bias)
+
+
+def decode_(weight: Nvfp4Matrix, out_RC: Tensor) -> Tensor:
+    """``dequantize(weight, out=out_RC)`` for a contiguous buffer that ``can_decode`` allows."""
+    rows, cols = weight.shape
+    threads = _threads(rows * cols)
+    _loaded().decode_codes(*_pointers(weight), out_RC.data_ptr(), rows, cols, threads)
+    return out_RC
+
+
+def _pointers(weight: Nvfp4Matrix) -> tuple[int, int, int]:
+    parts = (weight.packed_RC, weight.block_scale_RB, weight.tensor_scale)
+    assert all(part.is_contiguous() for part in parts), "codes lie in memory as a file has them"
+    return parts[0].data_ptr(), parts[1].data_ptr(), parts[2].data_ptr()
+
+
+def _threads(weights: int) -> int:
+    return torch.get_num_threads() if weights >= _ALONE else 1
+
+
+def _loaded() -> ctypes.CDLL:
+    kernels = _kernels()
+    assert kernels is not None, "asked before whether there are any"
+    return kernels
+
+
+@functools.cache
+def _kernels() -> ctypes.CDLL | None:
+    """The compiled kernels; none by rule, or where they cannot be had."""
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        return None
+    try:
+        kernels = ctypes.CDLL(str(_built()))
+    except (FourgeError, OSError, subprocess.SubprocessError) as error:
+        logger.warning("tokens are decoded several times slower, without kernels: %s", error)
+        return None
+    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    kernels.times_codes.argtypes = [pointer] * 5 + [count] * 3 + [ctypes.c_int]
+    kernels.times_bf16.argtypes = [pointer] * 3 + [count] * 3 + [ctypes.c_int]
+    kernels.decode_codes.argtypes = [pointer] * 4 + [count] * 2 + [ctypes.c_int]
+    for kernel in (kernels.times_codes, kernels.times_bf16, kernels.decode_codes):
+        kernel.restype = None
+    return kernels
+
+
+def _built() -> Path:
+    """The library: from the cache, or compiled now."""
+    compiler = cpp_compiler()
+    if not compiler:
+        raise FileNotFoundError("a C++ compiler (g++) is missing")
+    key = hashlib.blake2b(_SOURCE.read_bytes(), digest_size=8)
+    key.update(" ".join((compiler, *_FLAGS)).encode())
+    path = user_cache() / "kernels" / f"native-{key.hexdigest()}.so"
+    if not path.exists():
+        with whole_file(path, overwrite=True) as temporary:
+            command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(temporary)]
+            subprocess.run(command, check=True, capture_output=True)
+    return path
