@@ -55,7 +55,9 @@ def test_a_product_is_that_of_the_decoded_weight_within_the_bound(
     assert native.takes_codes(x)
     assert within_bound(native.times_codes(x, matrix, None), x, dequantize(matrix))
     bf16_RC = torch.randn(rows, 16 * blocks).bfloat16()
-    assert within_bound(native.times_bf16(x, bf16_RC, None), x, bf16_RC)
+    product = native.times_dense(x, bf16_RC, None)
+    assert within_bound(product, x, bf16_RC)
+    assert torch.equal(native.times_dense(x, bf16_RC.float(), None), product)
 
 
 @needs_kernels
@@ -83,19 +85,19 @@ def test_every_code_and_every_scale_decodes_as_the_reference_does() -> None:
 def test_neither_threads_nor_other_rows_change_a_bit() -> None:
     matrix, bf16_RC = random_matrix(777, 272), torch.randn(777, 272).bfloat16()
     x = torch.randn(7, 272)
-    together = native.times_codes(x, matrix, None), native.times_bf16(x, bf16_RC, None)
+    together = native.times_codes(x, matrix, None), native.times_dense(x, bf16_RC, None)
     threads = torch.get_num_threads()
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
             assert torch.equal(native.times_codes(x, matrix, None), together[0])
-            assert torch.equal(native.times_bf16(x, bf16_RC, None), together[1])
+            assert torch.equal(native.times_dense(x, bf16_RC, None), together[1])
     finally:
         torch.set_num_threads(threads)
     for m in range(7):
         alone = x[m : m + 1]
         assert torch.equal(native.times_codes(alone, matrix, None)[0], together[0][m])
-        assert torch.equal(native.times_bf16(alone, bf16_RC, None)[0], together[1][m])
+        assert torch.equal(native.times_dense(alone, bf16_RC, None)[0], together[1][m])
 
 
 @needs_kernels
@@ -106,8 +108,8 @@ def test_rows_that_do_not_lie_side_by_side_and_a_bias() -> None:
     expected = native.times_codes(x.clone(), matrix, None) + bias
     assert torch.equal(native.times_codes(x, matrix, bias), expected)
     weight_RC = torch.randn(64, 40).bfloat16().T
-    plain = native.times_bf16(x.clone(), weight_RC.contiguous(), None) + bias
-    assert torch.equal(native.times_bf16(x, weight_RC, bias), plain)
+    plain = native.times_dense(x.clone(), weight_RC.contiguous(), None) + bias
+    assert torch.equal(native.times_dense(x, weight_RC, bias), plain)
 
 
 @needs_kernels
@@ -118,13 +120,14 @@ def test_the_rule_is_rows_dtype_device_and_grad_mode() -> None:
     assert not native.takes_codes(torch.zeros(0, 32))
     assert not native.takes_codes(torch.zeros(1, 32, dtype=torch.bfloat16))
     assert not native.takes_codes(torch.zeros(1, 32, device="meta"))
-    assert native.takes_bf16(torch.zeros(native.MOST_ROWS_BF16, 32), narrow)
-    assert not native.takes_bf16(torch.zeros(native.MOST_ROWS_BF16 + 1, 32), narrow)
-    assert not native.takes_bf16(torch.zeros(1, 32), narrow.float())
-    assert not native.takes_bf16(torch.zeros(1, 24), torch.zeros(4, 24, dtype=torch.bfloat16))
+    assert native.takes_dense(torch.zeros(native.MOST_ROWS_DENSE, 32), narrow)
+    assert not native.takes_dense(torch.zeros(native.MOST_ROWS_DENSE + 1, 32), narrow)
+    assert native.takes_dense(torch.zeros(1, 32), narrow.float())
+    assert not native.takes_dense(torch.zeros(1, 32), narrow.half())
+    assert not native.takes_dense(torch.zeros(1, 24), torch.zeros(4, 24, dtype=torch.bfloat16))
     with torch.enable_grad():
         assert not native.takes_codes(torch.zeros(1, 32))
-        assert not native.takes_bf16(torch.zeros(1, 32), narrow)
+        assert not native.takes_dense(torch.zeros(1, 32), narrow)
 
 
 @needs_kernels

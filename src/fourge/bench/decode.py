@@ -24,7 +24,11 @@ from fourge.bench.sides import ask, start, stop
 from fourge.core.units import size
 from fourge.model.embedded import EMBEDDED, embedded_path
 
-PLAIN, SINGLE, BATCH = "transformers float32, generate", "fourge packed", "fourge packed, 64 at once"
+PLAIN, SINGLE, BATCH = (
+    "transformers float32, generate",
+    "fourge packed",
+    "fourge packed, 64 at once",
+)
 Q4_1, NVFP4 = "llama.cpp, Q4_1", "llama.cpp, our NVFP4 GGUF"
 
 
@@ -124,4 +128,6 @@ def _round(sides: dict[str, "subprocess.Popen[str]"]) -> dict[str, Any]:
 
 
 def _speed(rounds: list[dict[str, Any]], name: str) -> float:
-    return median(each["single"][name]["tokens"] / each["single"][name]["seconds"] for each in rounds)
+    return median(
+        each["single"][name]["tokens"] / each["single"][name]["seconds"] for each in rounds
+    )

@@ -11,7 +11,6 @@ Jobs: ``memory`` (resident bytes since before the model was loaded), ``single`` 
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -116,7 +115,7 @@ def _timed(start: float, tokens: int) -> Report:
 
 
 def main() -> None:
-    side, path = sys.argv[1], str(Path(sys.argv[2])) if Path(sys.argv[2]).exists() else sys.argv[2]
+    side, path = sys.argv[1:]
     baseline = resident_bytes()
     jobs = SIDES[side](path)
     trim_heap()

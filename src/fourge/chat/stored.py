@@ -28,8 +28,8 @@ from fourge.core.files import whole_file
 from fourge.data.records import Message
 from fourge.formats.safetensors_file import Record, read_safetensors, write_safetensors
 from fourge.formats.stored import KIND_OF, bytes_of
-from fourge.model.mixed import activation_dtype
 from fourge.model.digest import digest_of_weights
+from fourge.model.mixed import activation_dtype
 
 FORMAT = 1
 _LENGTH = "cumulative_length"  # of a layer that keeps a window only

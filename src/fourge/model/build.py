@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fourge.core.errors import FormatError, first_line
 from fourge.formats.stored import NVFP4, Stored, Tensors
-from fourge.model.mixed import compute_ends_in_, has_plain_ends
+from fourge.model.mixed import compute_ends_in_
 from fourge.model.source import Source
 from fourge.model.swap import compute_dtype, nvfp4_layers, quantize_, scale_groups_of
 from fourge.nvfp4.gemm import Scheme
@@ -41,7 +41,7 @@ def load_model(
     Layers that the source holds in NVFP4 become NVFP4 layers that start with exactly its codes;
     with ``codes_only`` they have no dense weight at all, not even while loading.
     ``dtype`` defaults to bf16 on accelerators and float32 on the CPU. With ``narrow_ends`` an
-    embedding and a head that the source holds in bf16 stay so and compute in ``dtype``.
+    embedding and a head that the source holds in bf16 stay so and compute in float32.
 
     Raises:
         FormatError: tensors are missing, left over, or of another shape than the config says.
@@ -52,7 +52,8 @@ def load_model(
     model = empty_model(source.config, dtype)
     tensors = matched(model, source.tensors)
     matrices = {n: s for n, s in tensors.items() if s.kind == NVFP4}
-    narrow = _narrow(model, tensors) if narrow_ends else frozenset()
+    narrow_ends = narrow_ends and dtype == torch.float32
+    narrow = _bf16_ends(model, tensors) if narrow_ends else []
     for name, stored in tensors.items():
         if stored.kind != NVFP4 and not name.endswith(".input_scale"):
             kept = torch.bfloat16 if name in narrow else dtype
@@ -66,16 +67,15 @@ def load_model(
     model.to(device)
     if matrices:
         _load_matrices(model, tensors, backend, codes_only, progress)
-    if narrow:
+    if narrow_ends:
         compute_ends_in_(model, dtype)
     return model.eval()
 
 
-def _narrow(model: Any, tensors: Tensors) -> frozenset[str]:
-    """The embedding and the head, if all that there is of them is bf16."""
-    ends = {name for name in (EMBEDDING, LM_HEAD) if name in tensors}
-    is_bf16 = all(tensors[name].kind == "bf16" for name in ends)
-    return frozenset(ends if is_bf16 and has_plain_ends(model) else ())
+def _bf16_ends(model: Any, tensors: Tensors) -> list[str]:
+    """Which of embedding and head the source holds in bf16, and the model can."""
+    can = {LM_HEAD, EMBEDDING} if type(model.get_input_embeddings()) is nn.Embedding else {LM_HEAD}
+    return [name for name in can if name in tensors and tensors[name].kind == "bf16"]
 
 
 def empty_model(config: Any, dtype: torch.dtype) -> Any:

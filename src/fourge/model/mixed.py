@@ -30,8 +30,8 @@ class MixedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, self.in_features)
-        if native.takes_bf16(flat, self.weight):
-            y = native.times_bf16(flat, self.weight, self.bias)
+        if native.takes_dense(flat, self.weight):
+            y = native.times_dense(flat, self.weight, self.bias)
         else:
             y = _Multiply.apply(flat, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return y.view(*x.shape[:-1], self.out_features)
@@ -65,21 +65,19 @@ class _Multiply(torch.autograd.Function):
         return grad_x, grad_w, grad_b
 
 
-def has_plain_ends(model: Any) -> bool:
-    """Whether embedding and head are torch's own, so that ``compute_ends_in_`` can wrap them."""
-    head = model.get_output_embeddings()
-    return type(model.get_input_embeddings()) is nn.Embedding and type(head) is nn.Linear
-
-
 def compute_ends_in_(model: Any, dtype: torch.dtype) -> None:
     """Have the embedding and the head compute in a dtype, whatever they are stored in.
 
-    For models whose other weights are of that dtype, or quantised.
+    For models whose other weights are of that dtype, or quantised. An embedding of a kind of its
+    own is left alone.
     """
-    embedding = Lookup(model.get_input_embeddings())
-    embedding.dtype = dtype
-    model.set_input_embeddings(embedding)
-    model.set_output_embeddings(MixedLinear(model.get_output_embeddings()))
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if type(embedding) is nn.Embedding:
+        embedding = Lookup(embedding)
+        embedding.dtype = dtype
+        model.set_input_embeddings(embedding)
+    if type(head) is nn.Linear:
+        model.set_output_embeddings(MixedLinear(head))
 
 
 def activation_dtype(model: Any) -> torch.dtype:

@@ -74,6 +74,16 @@ struct Bf16 {
     }
 };
 
+struct Float32 {
+    const float* weight_RC;
+    int64_t cols;
+
+    void block(int64_t r, int64_t c, __m256& first, __m256& second) const {
+        first = _mm256_loadu_ps(weight_RC + r * cols + c);
+        second = _mm256_loadu_ps(weight_RC + r * cols + c + 8);
+    }
+};
+
 float sum(__m256 v) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
@@ -138,8 +148,13 @@ extern "C" void decode_codes(const uint8_t* packed_RC, const uint8_t* scale_RB,
     }
 }
 
-// The columns are a multiple of 16.
+// Here and below the columns are a multiple of 16 too.
 extern "C" void times_bf16(const float* x, const uint16_t* weight_RC, float* y, int64_t m_rows,
                            int64_t rows, int64_t cols, int threads) {
     times(x, Bf16{weight_RC, cols}, y, m_rows, rows, threads);
+}
+
+extern "C" void times_float32(const float* x, const float* weight_RC, float* y, int64_t m_rows,
+                              int64_t rows, int64_t cols, int threads) {
+    times(x, Float32{weight_RC, cols}, y, m_rows, rows, threads);
 }

@@ -5,14 +5,15 @@
 For one row a product takes as long as reading the weight. Decoded to float32 first, a weight of
 4.5 bits is read once, written as 32 and read again as 32: slower than one that was never quantised.
 Here a block is decoded in registers, and the codes are all that is read. The same holds for a bf16
-weight under float32 activations (the head): its bits are the upper half of the float's.
+weight under float32 activations (the head): its bits are the upper half of the float's. A float32
+head has the same kernel, so that a model's logits do not depend on what its file held it in.
 
 The numbers that are multiplied are those of ``dequantize``, bit for bit; only the order of the sum
 is another, so a result is off by at most 2**-24 * (C / 16 + 5) of the sum of magnitudes. A weight
 row is summed by one thread, and an activation row by itself: a result depends neither on the
 number of threads nor on the other rows.
 
-The rule: at most ``MOST_ROWS`` rows (bf16: ``MOST_ROWS_BF16``), float32, on a CPU with AVX2, no
+The rule: at most ``MOST_ROWS`` rows (of a dense weight: ``MOST_ROWS_DENSE``), float32, on a CPU with AVX2, no
 gradient being recorded. More rows are worth a decoded weight, which ``decode_`` writes (bit for
 bit as ``dequantize``, sooner) and torch multiplies.
 
@@ -40,7 +41,7 @@ from fourge.nvfp4.compiled import cpp_compiler
 from fourge.nvfp4.matrix import Nvfp4Matrix
 
 MOST_ROWS = 8  # at 16 a decoded weight and torch's product are faster
-MOST_ROWS_BF16 = 64  # there is no buffer for it, so the other way costs more
+MOST_ROWS_DENSE = 64  # a float32 copy of a bf16 head, made for each product, costs more
 _ALONE = 1 << 16  # weights below which a second thread costs more than it does
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC", "-shared")
@@ -53,10 +54,10 @@ def takes_codes(x: Tensor) -> bool:
     return len(x) <= MOST_ROWS and _takes(x)
 
 
-def takes_bf16(x: Tensor, weight_RC: Tensor) -> bool:
-    """Whether ``times_bf16`` is for these rows and this weight."""
-    is_bf16 = weight_RC.dtype == torch.bfloat16 and weight_RC.shape[1] % BLOCK == 0
-    return is_bf16 and len(x) <= MOST_ROWS_BF16 and _takes(x)
+def takes_dense(x: Tensor, weight_RC: Tensor) -> bool:
+    """Whether ``times_dense`` is for these rows and this weight."""
+    can_read = weight_RC.dtype in (torch.bfloat16, torch.float32) and not weight_RC.shape[1] % BLOCK
+    return can_read and len(x) <= MOST_ROWS_DENSE and _takes(x)
 
 
 def _takes(x: Tensor) -> bool:
@@ -78,12 +79,14 @@ def times_codes(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
     return y if bias is None else y.add_(bias)
 
 
-def times_bf16(x: Tensor, weight_RC: Tensor, bias: Tensor | None) -> Tensor:
-    """``x @ weight.T + bias``, in float32."""
+def times_dense(x: Tensor, weight_RC: Tensor, bias: Tensor | None) -> Tensor:
+    """``x @ weight.T + bias`` in float32: the same bits for a bf16 weight and its float32 copy."""
+    is_bf16 = weight_RC.dtype == torch.bfloat16
+    kernel = _loaded().times_bf16 if is_bf16 else _loaded().times_float32
     rows, cols = weight_RC.shape
     x, y, weight_RC = x.contiguous(), x.new_empty(len(x), rows), weight_RC.contiguous()
     pointers = (x.data_ptr(), weight_RC.data_ptr(), y.data_ptr())
-    _loaded().times_bf16(*pointers, len(x), rows, cols, _threads(rows * cols))
+    kernel(*pointers, len(x), rows, cols, _threads(rows * cols))
     return y if bias is None else y.add_(bias)
 
 
@@ -123,10 +126,9 @@ def _kernels() -> ctypes.CDLL | None:
         return None
     pointer, count = ctypes.c_void_p, ctypes.c_int64
     kernels.times_codes.argtypes = [pointer] * 5 + [count] * 3 + [ctypes.c_int]
-    kernels.times_bf16.argtypes = [pointer] * 3 + [count] * 3 + [ctypes.c_int]
+    for kernel in (kernels.times_bf16, kernels.times_float32):
+        kernel.argtypes = [pointer] * 3 + [count] * 3 + [ctypes.c_int]
     kernels.decode_codes.argtypes = [pointer] * 4 + [count] * 2 + [ctypes.c_int]
-    for kernel in (kernels.times_codes, kernels.times_bf16, kernels.decode_codes):
-        kernel.restype = None
     return kernels
 
 
