@@ -10,11 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fourge.nvfp4 import gemm, native
 from fourge.nvfp4.gemm import dense, dequant_linear
 from fourge.nvfp4.matrix import Nvfp4Matrix, dequantize, quantize
 
+CODES = quantize(torch.ones(4, 32))
 needs_kernels = pytest.mark.skipif(
     not torch.backends.cpu.get_cpu_capability().startswith("AVX") or not native.cpp_compiler(),
     reason="needs AVX2 and a compiler",
@@ -52,7 +54,7 @@ def test_a_product_is_that_of_the_decoded_weight_within_the_bound(
 ) -> None:
     matrix = random_matrix(rows, 16 * blocks, seed)
     x = torch.randn(count, 16 * blocks, generator=torch.Generator().manual_seed(seed))
-    assert native.takes_codes(x)
+    assert native.takes_codes(x, CODES)
     assert within_bound(native.times_codes(x, matrix, None), x, dequantize(matrix))
     bf16_RC = torch.randn(rows, 16 * blocks).bfloat16()
     product = native.times_dense(x, bf16_RC, None)
@@ -105,8 +107,12 @@ def test_rows_that_do_not_lie_side_by_side_and_a_bias() -> None:
     matrix, bias = random_matrix(40, 64), torch.randn(40)
     wide = torch.randn(3, 128)
     x = wide[:, ::2]
+    spread = Nvfp4Matrix(
+        matrix.packed_RC.T.contiguous().T, matrix.block_scale_RB, matrix.tensor_scale
+    )
     expected = native.times_codes(x.clone(), matrix, None) + bias
     assert torch.equal(native.times_codes(x, matrix, bias), expected)
+    assert torch.equal(native.times_codes(x, spread, bias), expected)
     weight_RC = torch.randn(64, 40).bfloat16().T
     plain = native.times_dense(x.clone(), weight_RC.contiguous(), None) + bias
     assert torch.equal(native.times_dense(x, weight_RC, bias), plain)
@@ -115,18 +121,23 @@ def test_rows_that_do_not_lie_side_by_side_and_a_bias() -> None:
 @needs_kernels
 def test_the_rule_is_rows_dtype_device_and_grad_mode() -> None:
     most, narrow = native.MOST_ROWS, torch.zeros(4, 32, dtype=torch.bfloat16)
-    assert native.takes_codes(torch.zeros(most, 32))
-    assert not native.takes_codes(torch.zeros(most + 1, 32))
-    assert not native.takes_codes(torch.zeros(0, 32))
-    assert not native.takes_codes(torch.zeros(1, 32, dtype=torch.bfloat16))
-    assert not native.takes_codes(torch.zeros(1, 32, device="meta"))
+    assert native.takes_codes(torch.zeros(most, 32), CODES)
+    assert not native.takes_codes(torch.zeros(most + 1, 32), CODES)
+    assert not native.takes_codes(torch.zeros(0, 32), CODES)
+    assert not native.takes_codes(torch.zeros(1, 32, dtype=torch.bfloat16), CODES)
+    assert not native.takes_codes(torch.zeros(1, 32, device="meta"), CODES)
     assert native.takes_dense(torch.zeros(native.MOST_ROWS_DENSE, 32), narrow)
     assert not native.takes_dense(torch.zeros(native.MOST_ROWS_DENSE + 1, 32), narrow)
     assert native.takes_dense(torch.zeros(1, 32), narrow.float())
     assert not native.takes_dense(torch.zeros(1, 32), narrow.half())
     assert not native.takes_dense(torch.zeros(1, 24), torch.zeros(4, 24, dtype=torch.bfloat16))
+    on_meta = CODES.to(torch.device("meta"))
+    assert not native.takes_codes(torch.zeros(1, 32), on_meta)
+    assert not native.takes_dense(torch.zeros(1, 32), narrow.to("meta"))
+    with FakeTensorMode():
+        assert not native.takes_codes(torch.zeros(1, 32), CODES)
     with torch.enable_grad():
-        assert not native.takes_codes(torch.zeros(1, 32))
+        assert not native.takes_codes(torch.zeros(1, 32), CODES)
         assert not native.takes_dense(torch.zeros(1, 32), narrow)
 
 
@@ -152,8 +163,8 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFi
     matrix, x = quantize(torch.randn(48, 64)), torch.randn(2, 64)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert not native.takes_codes(x)
-            assert not native.can_decode(torch.zeros(1))
+            assert not native.takes_codes(x, CODES)
+            assert not native.can_write(torch.zeros(1))
             expected = torch.nn.functional.linear(x, dequantize(matrix))
             assert torch.equal(dequant_linear(x, matrix, None), expected)
     native._kernels.cache_clear()

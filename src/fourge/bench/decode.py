@@ -6,8 +6,8 @@ every round each does its jobs once, in turn; the first round is not counted. A 
 whole call, the prompt included. Memory is what the process holds once the model is loaded, above
 what it held before.
 
-A turn's share: in a chat of three turns, what part of the tokens, and of the time, the third has. If
-old turns were computed again its part of the time would be half of it and more.
+A turn's share: in a chat of three turns, what part of the tokens, and of the time, the third has.
+If old turns were computed again, its part of the time would be the larger.
 """
 
 import subprocess

@@ -96,12 +96,12 @@ def drop_scratch() -> None:
 def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
     """The weight decoded into the scratch buffer: use it before the next call."""
     out = scratch(matrix.shape, dtype, matrix.packed_RC.device)
-    return native.decode_(matrix, out) if native.can_decode(out) else dequantize(matrix, out=out)
+    return native.decode_(matrix, out) if native.can_write(out) else dequantize(matrix, out=out)
 
 
 def dequant_linear(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
     """``x @ weight.T + bias``, in the dtype of ``x``."""
-    if native.takes_codes(x):
+    if native.takes_codes(x, weight):
         return native.times_codes(x, weight, bias)
     return functional.linear(x, dense(weight, x.dtype), bias)
 

@@ -13,9 +13,9 @@ is another, so a result is off by at most 2**-24 * (C / 16 + 5) of the sum of ma
 row is summed by one thread, and an activation row by itself: a result depends neither on the
 number of threads nor on the other rows.
 
-The rule: at most ``MOST_ROWS`` rows (of a dense weight: ``MOST_ROWS_DENSE``), float32, on a CPU with AVX2, no
-gradient being recorded. More rows are worth a decoded weight, which ``decode_`` writes (bit for
-bit as ``dequantize``, sooner) and torch multiplies.
+The rule: at most ``MOST_ROWS`` rows (of a dense weight ``MOST_ROWS_DENSE``), float32, on a CPU with
+AVX2, no gradient being recorded, nothing being traced. More rows are worth a decoded weight, which
+``decode_`` writes (bit for bit as ``dequantize``, sooner) and torch multiplies.
 
 The kernels (``native.cpp``) are compiled when first needed, in about two seconds, and kept in the
 user's cache. On another CPU, or where they cannot be compiled, everything takes the way of torch;
@@ -49,59 +49,66 @@ _FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC", "-shared")
 logger = logging.getLogger(__name__)
 
 
-def takes_codes(x: Tensor) -> bool:
-    """Whether ``times_codes`` is for these rows: by shape, dtype, device and grad mode alone."""
-    return len(x) <= MOST_ROWS and _takes(x)
+def takes_codes(x: Tensor, weight: Nvfp4Matrix) -> bool:
+    """Whether ``times_codes`` is for these: by shape, dtype, device and grad mode alone."""
+    return len(x) <= MOST_ROWS and _takes(x) and weight.packed_RC.is_cpu
 
 
 def takes_dense(x: Tensor, weight_RC: Tensor) -> bool:
-    """Whether ``times_dense`` is for these rows and this weight."""
+    """Whether ``times_dense`` is for these."""
     can_read = weight_RC.dtype in (torch.bfloat16, torch.float32) and not weight_RC.shape[1] % BLOCK
-    return can_read and len(x) <= MOST_ROWS_DENSE and _takes(x)
+    return can_read and len(x) <= MOST_ROWS_DENSE and _takes(x) and weight_RC.is_cpu
 
 
 def _takes(x: Tensor) -> bool:
-    return not torch.is_grad_enabled() and len(x) > 0 and can_decode(x)
+    return not torch.is_grad_enabled() and len(x) > 0 and can_write(x)
 
 
-def can_decode(out: Tensor) -> bool:
-    """Whether ``decode_`` can write here."""
-    return out.dtype == torch.float32 and out.device.type == "cpu" and _kernels() is not None
+def can_write(out: Tensor) -> bool:
+    """Whether there are kernels for such a tensor, and it has memory that they can use."""
+    return (
+        out.dtype == torch.float32
+        and out.is_cpu
+        and type(out) is Tensor  # a tracer's stand-in has none
+        and not torch.compiler.is_compiling()
+        and _kernels() is not None
+    )
 
 
 def times_codes(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
     """``x @ weight.T + bias``."""
     rows, cols = weight.shape
     x, y = x.contiguous(), x.new_empty(len(x), rows)
-    codes = _pointers(weight)
-    threads = _threads(rows * cols)
-    _loaded().times_codes(x.data_ptr(), *codes, y.data_ptr(), len(x), rows, cols, threads)
+    codes = _codes(weight)
+    pointers = (x.data_ptr(), *(part.data_ptr() for part in codes), y.data_ptr())
+    _loaded().times_codes(*pointers, len(x), rows, cols, _threads(rows * cols))
     return y if bias is None else y.add_(bias)
 
 
 def times_dense(x: Tensor, weight_RC: Tensor, bias: Tensor | None) -> Tensor:
     """``x @ weight.T + bias`` in float32: the same bits for a bf16 weight and its float32 copy."""
-    is_bf16 = weight_RC.dtype == torch.bfloat16
-    kernel = _loaded().times_bf16 if is_bf16 else _loaded().times_float32
     rows, cols = weight_RC.shape
     x, y, weight_RC = x.contiguous(), x.new_empty(len(x), rows), weight_RC.contiguous()
+    is_bf16 = weight_RC.dtype == torch.bfloat16
+    kernel = _loaded().times_bf16 if is_bf16 else _loaded().times_float32
     pointers = (x.data_ptr(), weight_RC.data_ptr(), y.data_ptr())
     kernel(*pointers, len(x), rows, cols, _threads(rows * cols))
     return y if bias is None else y.add_(bias)
 
 
 def decode_(weight: Nvfp4Matrix, out_RC: Tensor) -> Tensor:
-    """``dequantize(weight, out=out_RC)`` for a contiguous buffer that ``can_decode`` allows."""
+    """``dequantize(weight, out=out_RC)`` for a contiguous buffer that ``can_write`` allows."""
     rows, cols = weight.shape
-    threads = _threads(rows * cols)
-    _loaded().decode_codes(*_pointers(weight), out_RC.data_ptr(), rows, cols, threads)
+    codes = _codes(weight)
+    pointers = (*(part.data_ptr() for part in codes), out_RC.data_ptr())
+    _loaded().decode_codes(*pointers, rows, cols, _threads(rows * cols))
     return out_RC
 
 
-def _pointers(weight: Nvfp4Matrix) -> tuple[int, int, int]:
+def _codes(weight: Nvfp4Matrix) -> list[Tensor]:
+    """What a kernel is given pointers to; to be held until it is done."""
     parts = (weight.packed_RC, weight.block_scale_RB, weight.tensor_scale)
-    assert all(part.is_contiguous() for part in parts), "codes lie in memory as a file has them"
-    return parts[0].data_ptr(), parts[1].data_ptr(), parts[2].data_ptr()
+    return [part.contiguous() for part in parts]
 
 
 def _threads(weights: int) -> int:
