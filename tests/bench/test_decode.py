@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fourge.bench import decode
+from fourge.bench import decode, sides
 
 FAKE = """
 import json, sys
@@ -32,7 +32,7 @@ def made_up_sides(monkeypatch: pytest.MonkeyPatch) -> None:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     monkeypatch.setattr(decode, "_side", side)
-    monkeypatch.setattr(decode.api, "convert", lambda *args: None)
+    monkeypatch.setattr("fourge.api.convert", lambda *args: None)
 
 
 def test_ratios_are_of_medians_and_the_first_round_does_not_count(
@@ -72,8 +72,12 @@ def test_a_file_that_llama_does_not_read_is_said(monkeypatch: pytest.MonkeyPatch
 def test_sides_are_stopped_when_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "find_spec", lambda name: None)
     stopped: list[Any] = []
-    stop = decode.stop
-    monkeypatch.setattr(decode, "stop", lambda side: (stopped.append(side), stop(side)))
+
+    def stop(side: "subprocess.Popen[str]") -> None:
+        stopped.append(side)
+        sides.stop(side)
+
+    monkeypatch.setattr(decode, "stop", stop)
     monkeypatch.setattr(decode, "_round", lambda sides: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         decode.measure(1)

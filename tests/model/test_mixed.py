@@ -209,4 +209,5 @@ def test_a_head_with_a_bias_adds_it() -> None:
     x = torch.randn(3, 32)
     with torch.no_grad():
         expected = nn.functional.linear(x, linear.weight.float(), linear.bias.float())
-        torch.testing.assert_close(MixedLinear(linear)(x), expected, rtol=1e-5, atol=1e-5)
+        ours = MixedLinear(linear, is_head=True)(x)
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)

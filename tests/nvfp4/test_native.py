@@ -13,12 +13,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fourge.nvfp4 import gemm, native
+from fourge.nvfp4.compiled import has_cpp_compiler
 from fourge.nvfp4.gemm import dense, dequant_linear
 from fourge.nvfp4.matrix import Nvfp4Matrix, dequantize, quantize
 
 CODES = quantize(torch.ones(4, 32))
 needs_kernels = pytest.mark.skipif(
-    not torch.backends.cpu.get_cpu_capability().startswith("AVX") or not native.cpp_compiler(),
+    not torch.backends.cpu.get_cpu_capability().startswith("AVX") or not has_cpp_compiler(),
     reason="needs AVX2 and a compiler",
 )
 

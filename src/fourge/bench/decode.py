@@ -128,6 +128,5 @@ def _round(sides: dict[str, "subprocess.Popen[str]"]) -> dict[str, Any]:
 
 
 def _speed(rounds: list[dict[str, Any]], name: str) -> float:
-    return median(
-        each["single"][name]["tokens"] / each["single"][name]["seconds"] for each in rounds
-    )
+    reports = [each["single"][name] for each in rounds]
+    return float(median(report["tokens"] / report["seconds"] for report in reports))

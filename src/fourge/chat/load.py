@@ -59,8 +59,8 @@ def load(
     chosen = choose_path(opened, path)
     arguments: dict[str, Any] = {"dtype": kind, "device": place, "progress": progress}
     source, layers = opened.source, _layers(opened)
-    if chosen != "dense" and place.type == "cpu":
-        arguments["narrow_ends"] = True
+    if chosen != "dense" or opened.checkpoint is not None:  # as a run computes, to the bit
+        arguments["narrow_ends"] = place.type == "cpu"
     if chosen == "train" and not _has_nvfp4(source) and opened.scheme != "w4a4":
         model = load_model(source, **arguments)
         quantize_(model, keep=[name for name in linear_names(model) if name not in layers])
