@@ -18,8 +18,9 @@ for line in sys.stdin:
     slow = 1 if job in done else 100  # the first round
     done.add(job)
     report = {"memory": {"bytes": int(4000 / speed)},
-              "single": {"seconds": slow * 64 / speed, "tokens": 64},
-              "batch": {"seconds": slow * 2048 / (speed * 9), "tokens": 2048},
+              "single": {"seconds": slow * 64 / speed, "tokens": 64, "prompt_s": 0},
+              "batch": {"seconds": slow * 2048 / (speed * 9), "tokens": 2048,
+                        "prompt_s": slow * 1024 / (speed * 9)},
               "chat": {"seconds": [slow, 1.1, 0.9], "tokens": [40, 30, 30]}}[job]
     print(json.dumps(report), flush=True)
 """
@@ -43,6 +44,7 @@ def test_ratios_are_of_medians_and_the_first_round_does_not_count(
     assert measured.speed(decode.PLAIN) == pytest.approx(10)
     assert measured.speed(decode.SINGLE) == pytest.approx(25)
     assert measured.batch_over_single == pytest.approx(9)
+    assert measured.batch_said == pytest.approx(18)  # half of the time was for the prompts
     assert measured.turn_tokens == pytest.approx(0.3)
     assert measured.turn_time == pytest.approx(0.3)
     assert measured.turn_cost == pytest.approx(1.0)

@@ -21,7 +21,7 @@ def test_decode_prints_what_was_measured_and_json(monkeypatch: pytest.MonkeyPatc
 
     speeds = (decode.Speed(decode.PLAIN, 10, 400), decode.Speed(decode.SINGLE, 25, 100),
               decode.Speed(decode.BATCH, 250, None))  # fmt: skip
-    made = decode.Decoded(speeds, 0.3, 0.33, "llama.cpp: not installed")
+    made = decode.Decoded(speeds, 12.0, 0.3, 0.33, "llama.cpp: not installed")
     monkeypatch.setattr(decode, "measure", lambda rounds: made)
     result = CliRunner().invoke(bench, ["decode"])
     assert result.exit_code == 0, result.output

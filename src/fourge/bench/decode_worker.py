@@ -67,12 +67,15 @@ def packed(path: str) -> Jobs:
     def single() -> Report:
         start = time.perf_counter()
         said = Session(model, script).ask(prompts()[0], limits=Limits(max_tokens=TOKENS))
-        return _timed(start, len(said.ids))
+        return {**_timed(start, len(said.ids)), "prompt_s": said.prefill_s}
 
     def batch() -> Report:
         start = time.perf_counter()
         said = reply_to_all(model, script, prompts(), max_tokens=BATCH_TOKENS, batch=PROMPTS)
-        return _timed(start, sum(len(reply.ids) for reply in said))
+        whole = _timed(start, sum(len(reply.ids) for reply in said))
+        start = time.perf_counter()
+        reply_to_all(model, script, prompts(), max_tokens=1, batch=PROMPTS)
+        return {**whole, "prompt_s": time.perf_counter() - start}
 
     def chat() -> Report:
         session, seconds, tokens = Session(model, script), [], []
