@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fourge import api
+from fourge.chat.feed import Feed
 from fourge.chat.load import choose_path, load
 from fourge.checkpoint.source import Opened, open_any
 from fourge.core.errors import ConfigError
@@ -62,7 +63,34 @@ def test_no_dense_copy_of_a_packed_weight_is_in_memory(tiny_folder: Folder) -> N
     layers = nvfp4_layers(packed)
     assert all(isinstance(layer.weight, PackedWeight) for layer in layers.values())
     quantized = sum(layer.weight.numel() for layer in layers.values())
-    assert dense_bytes(packed) == dense_bytes(dense) - 4 * quantized + 4 * len(layers)
+    ends = packed.get_input_embeddings().weight.numel() + packed.lm_head.weight.numel()
+    saved = 4 * quantized - 4 * len(layers) + 2 * ends  # stored in bf16, they stay in bf16
+    assert dense_bytes(packed) == dense_bytes(dense) - saved
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_bf16_ends_compute_as_their_float32_copies(tiny_folder: Folder, tied: bool) -> None:
+    opened = open_any(tiny_folder("qwen3", tied=tied))
+    wide = open_any(tiny_folder("qwen3", tied=tied, dtype=torch.float32))
+    for path in ("train", "packed"):
+        narrow = load(opened, path=path).model
+        assert narrow.lm_head.weight.dtype == torch.bfloat16
+        assert (narrow.lm_head.weight is narrow.get_input_embeddings().weight) == tied
+        assert narrow.model.norm.weight.dtype == torch.float32
+        assert logits(narrow).dtype == torch.float32
+    plain = load(opened, path="packed", dtype="bfloat16").model
+    assert type(plain.lm_head) is torch.nn.Linear
+    assert load(wide, path="packed").model.lm_head.weight.dtype == torch.float32
+
+
+def test_one_token_at_a_time_gives_the_logits_of_one_pass(tiny_folder: Folder) -> None:
+    """One row takes the kernel that reads codes, many the decoded weight."""
+    model = load(open_any(tiny_folder("qwen3")), path="packed").model
+    tokens = TOKENS * 5
+    once = whole(model, tokens)
+    feed = Feed(model)
+    singly = torch.stack([feed.feed([token])[-1] for token in tokens])
+    assert (singly - once).abs().max() <= 1e-5 * once.abs().max()
 
 
 def test_w4a4_is_the_same_on_both_paths(tiny_folder: Folder, tmp_path: Path) -> None:

@@ -8,7 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from fourge.model.lookup import Lookup
-from fourge.model.mixed import MixedLinear, compute_in_
+from fourge.model.mixed import (
+    MixedLinear,
+    activation_dtype,
+    compute_ends_in_,
+    compute_in_,
+)
 from fourge.model.swap import nvfp4_layers, quantize_
 from fourge.nvfp4.linear import Nvfp4Linear
 from tests.conftest import tiny_model
@@ -172,3 +177,37 @@ def test_a_frozen_weight_gets_no_gradient_and_a_frozen_input_none_either() -> No
     mixed.weight.requires_grad_(True)
     mixed(x.detach()).sum().backward()
     assert mixed.weight.grad is not None
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("rows", [1, 5, 100])
+def test_ends_alone_can_be_narrow(tied: bool, rows: int) -> None:
+    narrow = tiny_model("qwen3", tied=tied, dtype=torch.float32)
+    ends = {narrow.get_input_embeddings(), narrow.get_output_embeddings()}
+    for module in ends:
+        module.weight.data = module.weight.data.bfloat16()
+    exact = copy.deepcopy(narrow).float()
+    compute_ends_in_(narrow, torch.float32)
+    assert activation_dtype(narrow) == activation_dtype(exact) == torch.float32
+    token_BT = torch.randint(0, 256, (1, rows), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        ours, theirs = narrow(token_BT).logits, exact(token_BT).logits
+    assert ours.dtype == torch.float32
+    assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
+
+
+def test_an_embedding_of_its_own_kind_is_left_alone() -> None:
+    model = tiny_model("gemma3_text", tied=True, dtype=torch.float32)
+    embedding = model.get_input_embeddings()
+    compute_ends_in_(model, torch.float32)
+    assert model.get_input_embeddings() is embedding
+    assert type(model.get_output_embeddings()) is MixedLinear
+
+
+def test_a_head_with_a_bias_adds_it() -> None:
+    linear = nn.Linear(32, 7).bfloat16()
+    x = torch.randn(3, 32)
+    with torch.no_grad():
+        expected = nn.functional.linear(x, linear.weight.float(), linear.bias.float())
+        ours = MixedLinear(linear, is_head=True)(x)
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)

@@ -7,13 +7,12 @@ own, and they take a step in turn; memory is above what the process held before 
 model.
 """
 
-import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from fourge.bench.sides import ask, start, stop
 from fourge.core.units import size
 
 NAMES = {
@@ -46,11 +45,10 @@ def measure(rounds: int, batch: int, length: int) -> list[Side]:
     try:
         for _ in range(rounds + 1):
             for key, worker in workers.items():
-                reports[key].append(_ask(worker))
+                reports[key].append(ask(worker, "step"))
     finally:
         for worker in workers.values():
-            worker.kill()
-            worker.communicate()
+            stop(worker)
     return [
         Side(NAMES[key], median(r["seconds"] for r in each[1:]), max(r["peak"] for r in each[1:]))
         for key, each in reports.items()
@@ -58,19 +56,4 @@ def measure(rounds: int, batch: int, length: int) -> list[Side]:
 
 
 def _worker(key: str, batch: int, length: int) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "fourge.bench.step_worker", key, str(batch), str(length)]
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-
-
-def _ask(worker: "subprocess.Popen[str]") -> dict[str, Any]:
-    assert worker.stdin is not None, "piped"
-    assert worker.stdout is not None, "piped"
-    worker.stdin.write("step\n")
-    worker.stdin.flush()
-    line = worker.stdout.readline()
-    if not line:
-        raise RuntimeError("a benchmark process ended early")
-    report: dict[str, Any] = json.loads(line)
-    return report
+    return start("fourge.bench.step_worker", key, batch, length)

@@ -4,7 +4,6 @@ Answers each line with the seconds of the step and the process's peak, above wha
 the model was loaded (interpreter and libraries).
 """
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fourge.bench.sides import answer
 from fourge.core.process import peak_bytes, reset_peak, resident_bytes
 from fourge.data.batch import whole_batch
 from fourge.harness.one_step import OneStep, StepSettings
@@ -74,9 +74,7 @@ def main() -> None:
         start = time.perf_counter()
         loss = step()
         seconds = time.perf_counter() - start
-        report = {"seconds": seconds, "peak": peak_bytes() - baseline, "loss": loss}
-        sys.stdout.write(json.dumps(report) + "\n")
-        sys.stdout.flush()
+        answer({"seconds": seconds, "peak": peak_bytes() - baseline, "loss": loss})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from fourge.checkpoint.source import Opened
 from fourge.core.errors import ConfigError
 from fourge.core.process import trim_heap
 from fourge.formats.stored import KIND_OF, NVFP4
-from fourge.model.build import empty_model, load_model, matched, untied
+from fourge.model.build import EMBEDDING, LM_HEAD, empty_model, load_model, matched, untied
 from fourge.model.source import Source
 from fourge.model.swap import choose_device, compute_dtype, quantize_
 from fourge.model.tensors import linear_names, quantized_source, to_quantize, with_dense_in
@@ -59,6 +59,8 @@ def load(
     chosen = choose_path(opened, path)
     arguments: dict[str, Any] = {"dtype": kind, "device": place, "progress": progress}
     source, layers = opened.source, _layers(opened)
+    if chosen != "dense" or opened.checkpoint is not None:  # as a run computes, to the bit
+        arguments["narrow_ends"] = place.type == "cpu"
     if chosen == "train" and not has_nvfp4(source) and opened.scheme != "w4a4":
         model = load_model(source, **arguments)
         quantize_(model, keep=[name for name in linear_names(model) if name not in layers])
@@ -111,6 +113,9 @@ def _quantized(source: Source, layers: list[str], dtype: torch.dtype) -> Source:
     scales = {n: s for n, s in source.tensors.items() if n.endswith(".input_scale")}
     dense = {n: s for n, s in source.tensors.items() if n not in scales}
     shaped = matched(empty_model(source.config, dtype), dense)
-    source = replace(source, tensors=with_dense_in(shaped, KIND_OF[dtype]))
-    source = quantized_source(source, layers, FOURGE)
+    ends = {n: s for n, s in shaped.items() if n in (EMBEDDING, LM_HEAD)}
+    wide = with_dense_in(shaped, KIND_OF[dtype])
+    # A head that is not quantised is not read before it is placed, and is placed as it is stored.
+    tensors = wide if "lm_head" in layers else {**wide, **ends}
+    source = quantized_source(replace(source, tensors=tensors), layers, FOURGE)
     return replace(source, tensors={**source.tensors, **scales})

@@ -29,6 +29,7 @@ from fourge.data.records import Message
 from fourge.formats.safetensors_file import Record, read_safetensors, write_safetensors
 from fourge.formats.stored import KIND_OF, bytes_of
 from fourge.model.digest import digest_of_weights
+from fourge.model.mixed import activation_dtype
 
 FORMAT = 1
 _LENGTH = "cumulative_length"  # of a layer that keeps a window only
@@ -133,7 +134,8 @@ def _fill(
         return
     own = {name: tensor.to(model.device) for name, tensor in own.items()}
     # The layer learns the dtype of what it will be given, whatever it keeps it in.
-    layer.lazy_initialization(own["keys"].to(model.dtype), own["values"].to(model.dtype))
+    dtype = activation_dtype(model)
+    layer.lazy_initialization(own["keys"].to(dtype), own["values"].to(dtype))
     for name, value in own.items():
         setattr(layer, name, value)
     if length is not None:

@@ -102,6 +102,28 @@ def plan(as_json: bool) -> None:
 
 
 @bench.command()
+@click.option("--repeats", default=5, show_default=True, help="Rounds; the median counts.")
+@json_option
+def decode(repeats: int, as_json: bool) -> None:
+    """Replies of the embedded model: against transformers and llama.cpp.
+
+    Tokens per second and the memory of the weights; many prompts at once; what the third
+    turn of a chat costs. A few minutes.
+    """
+    calm_libraries()
+    from fourge.bench.decode import measure
+
+    with others_silent():
+        measured = measure(repeats)
+    if as_json:
+        ratios = {"batch": measured.batch_over_single, "turn_cost": measured.turn_cost}
+        echo_json({**asdict(measured), **ratios})
+        return
+    for line in measured.lines():
+        out.print(line, soft_wrap=True)
+
+
+@bench.command()
 @click.option("--steps", default=100, show_default=True)
 @click.option("--seeds", default=3, show_default=True)
 @click.option("--lr", default=2e-5, show_default=True)

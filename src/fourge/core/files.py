@@ -184,3 +184,9 @@ class ReadFile:
     def release(self, start: int = 0, nbytes: int = 0) -> None:
         """Drop a range (0: to the end) from the page cache. No privilege is needed."""
         os.posix_fadvise(self._descriptor, start, nbytes, os.POSIX_FADV_DONTNEED)
+
+
+def user_cache() -> Path:
+    """The user's cache folder, by the XDG rule: what is in it can be made again."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fourge"

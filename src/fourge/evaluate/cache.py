@@ -7,11 +7,11 @@ again. What is kept is the answer and not the score: a rule may change without a
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fourge.core.files import user_cache
 from fourge.data.conversation import Answer, Messages
 from fourge.model.digest import digest_of_weights
 from fourge.model.swap import nvfp4_layers
@@ -20,9 +20,8 @@ _AT_ONCE = 32
 
 
 def cache_folder() -> Path:
-    """The user's cache folder, by the XDG rule."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fourge" / "scores"
+    """Where they are kept."""
+    return user_cache() / "scores"
 
 
 def model_key(model: Any, tokenizer: Any) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fourge import __version__
-from fourge.core.files import whole_file
+from fourge.core.files import user_cache, whole_file
 
 MIB = 1 << 20
 
@@ -39,8 +39,7 @@ DEFAULT = Machine(libraries=400 * MIB, compiler=115 * MIB, holes=0.7)
 
 def calibration_file() -> Path:
     """Where the constants of this user's machines are kept."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "fourge" / "calibration.json"
+    return user_cache() / "calibration.json"
 
 
 def machine_name() -> str:

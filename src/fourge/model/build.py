@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fourge.core.errors import FormatError, first_line
 from fourge.formats.stored import KINDS, NVFP4, Stored, Tensors
+from fourge.model.mixed import compute_ends_in_
 from fourge.model.source import Source
 from fourge.model.swap import compute_dtype, nvfp4_layers, quantize_, scale_groups_of
 from fourge.nvfp4.gemm import Scheme
@@ -32,13 +33,15 @@ def load_model(
     device: torch.device | str = "cpu",
     backend: str = "auto",
     codes_only: bool = False,
+    narrow_ends: bool = False,
     progress: Progress | None = None,
 ) -> Any:
     """The model of a source, in memory, ready to run.
 
     Layers that the source holds in NVFP4 become NVFP4 layers that start with exactly its codes;
     with ``codes_only`` they have no dense weight at all, not even while loading.
-    ``dtype`` defaults to bf16 on accelerators and float32 on the CPU.
+    ``dtype`` defaults to bf16 on accelerators and float32 on the CPU. With ``narrow_ends`` an
+    embedding and a head that the source holds in bf16 stay so and compute in float32.
 
     Raises:
         FormatError: tensors are missing, left over, or of another shape than the config says.
@@ -49,9 +52,12 @@ def load_model(
     model = empty_model(source.config, dtype)
     tensors = matched(model, source.tensors)
     matrices = {n: s for n, s in tensors.items() if s.kind == NVFP4}
+    narrow_ends = narrow_ends and dtype == torch.float32
+    narrow = _bf16_ends(model, tensors) if narrow_ends else []
     for name, stored in tensors.items():
         if stored.kind != NVFP4 and not name.endswith(".input_scale"):
-            _place(model, name, _dense(name, stored), dtype, device)
+            kept = torch.bfloat16 if name in narrow else dtype
+            _place(model, name, _dense(name, stored), kept, device)
             _tell(progress, name)
     for name, stored in matrices.items():
         one = torch.empty((), dtype=dtype, device=device)
@@ -61,6 +67,8 @@ def load_model(
     model.to(device)
     if matrices:
         _load_matrices(model, tensors, backend, codes_only, progress)
+    if narrow_ends:
+        compute_ends_in_(model, dtype)
     return model.eval()
 
 
@@ -78,6 +86,12 @@ def _while_read(stored: Stored, dtype: torch.dtype) -> int:
     if kind == dtype:
         return 0
     return stored.nbytes + (4 * prod(stored.shape) if kind is None else 0)
+
+
+def _bf16_ends(model: Any, tensors: Tensors) -> list[str]:
+    """Which of embedding and head the source holds in bf16, and the model can."""
+    can = {LM_HEAD, EMBEDDING} if type(model.get_input_embeddings()) is nn.Embedding else {LM_HEAD}
+    return [name for name in can if name in tensors and tensors[name].kind == "bf16"]
 
 
 def empty_model(config: Any, dtype: torch.dtype) -> Any:

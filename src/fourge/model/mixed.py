@@ -15,21 +15,30 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from fourge.model.lookup import Lookup
+from fourge.nvfp4 import native
 from fourge.nvfp4.kept import product
 
 
 class MixedLinear(nn.Linear):
-    """Takes the place of an ``nn.Linear``; computes in the dtype of its input."""
+    """Takes the place of an ``nn.Linear``; computes in the dtype of its input.
 
-    def __init__(self, linear: nn.Linear) -> None:
+    A head, the largest weight of a small model, multiplies a few rows without converting itself.
+    """
+
+    def __init__(self, linear: nn.Linear, *, is_head: bool = False) -> None:
         nn.Module.__init__(self)
+        self.is_head = is_head
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
         self.train(linear.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        flat: Tensor = _Multiply.apply(x.reshape(-1, self.in_features), self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return flat.view(*x.shape[:-1], self.out_features)
+        flat = x.reshape(-1, self.in_features)
+        if self.is_head and native.takes_dense(flat, self.weight):
+            y = native.times_dense(flat, self.weight, self.bias)
+        else:
+            y = _Multiply.apply(flat, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return y.view(*x.shape[:-1], self.out_features)
 
 
 class MixedLayerNorm(nn.LayerNorm):
@@ -60,6 +69,29 @@ class _Multiply(torch.autograd.Function):
         return grad_x, grad_w, grad_b
 
 
+def compute_ends_in_(model: Any, dtype: torch.dtype) -> None:
+    """Have the embedding and the head compute in a dtype, whatever they are stored in.
+
+    For models whose other weights are of that dtype, or quantised. An embedding of a kind of its
+    own is left alone.
+    """
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if type(embedding) is nn.Embedding:
+        embedding = Lookup(embedding)
+        embedding.dtype = dtype
+        model.set_input_embeddings(embedding)
+    if type(head) is nn.Linear:
+        model.set_output_embeddings(MixedLinear(head, is_head=True))
+
+
+def activation_dtype(model: Any) -> torch.dtype:
+    """What a model computes in, which is what its embedding gives."""
+    embedding = model.get_input_embeddings()
+    own = embedding.dtype if isinstance(embedding, Lookup) else None
+    dtype: torch.dtype = own or embedding.weight.dtype
+    return dtype
+
+
 def compute_in_(model: Any, dtype: torch.dtype) -> None:
     """Have a transformers model compute in a dtype, whatever its weights are stored in.
 
@@ -69,10 +101,12 @@ def compute_in_(model: Any, dtype: torch.dtype) -> None:
     def cast(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         return output.to(dtype)
 
+    head = model.get_output_embeddings()
     for name, module in list(model.named_modules()):
         if type(module) is nn.Linear:
             parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, MixedLinear(module))
+            mixed = MixedLinear(module, is_head=module is head)
+            setattr(model.get_submodule(parent), child, mixed)
         elif type(module) is nn.LayerNorm:
             module.__class__ = MixedLayerNorm
         elif type(module).__name__.endswith("RMSNorm") and not module._forward_hooks:

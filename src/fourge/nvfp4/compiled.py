@@ -61,14 +61,19 @@ def _compile(stage: Callable[..., R], threads: int) -> Callable[..., R]:
     return kernel
 
 
-def has_cpp_compiler() -> bool:
-    """Whether torch finds the compiler that it would use."""
+def cpp_compiler() -> str:
+    """The compiler that torch would use; empty if it finds none."""
     from torch._inductor.cpp_builder import get_cpp_compiler
 
     try:
-        return bool(get_cpp_compiler())
+        return str(get_cpp_compiler())
     except Exception:  # it raises what its search met, by kinds that are not public
-        return False
+        return ""
+
+
+def has_cpp_compiler() -> bool:
+    """Whether torch finds the compiler that it would use."""
+    return bool(cpp_compiler())
 
 
 @functools.cache

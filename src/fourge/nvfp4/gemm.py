@@ -2,6 +2,8 @@
 
 ``dequant``  decode the weight into a scratch buffer of the activation's dtype and multiply as
              usual. Any device. The buffer is one matrix, reused by every layer.
+             On a CPU up to 8 rows, as in decoding token by token, are multiplied by the codes
+             themselves (``native.py``): the same weights, summed in another order.
 ``fp4``      both operands stay in 4 bits and ``torch.nn.functional.scaled_mm`` multiplies them on
              the tensor cores. CUDA, compute capability 10.0 and up (12.1, the DGX Spark,
              included); needs quantised activations, so scheme ``w4a4``. This path has not been
@@ -22,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fourge.core.errors import ConfigError
+from fourge.nvfp4 import native
 from fourge.nvfp4.blocks import BLOCK
 from fourge.nvfp4.matrix import Nvfp4Matrix, dequantize
 
@@ -96,7 +99,7 @@ def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
     out = scratch(matrix.shape, dtype, matrix.packed_RC.device)
     if out.is_meta:  # a plan's: there is a size, and no value to decode
         return out
-    return dequantize(matrix, out=out)
+    return native.decode_(matrix, out) if native.can_write(out) else dequantize(matrix, out=out)
 
 
 def scratch_nbytes(shapes: Iterable[tuple[int, int]], dtype: torch.dtype) -> int:
@@ -106,6 +109,8 @@ def scratch_nbytes(shapes: Iterable[tuple[int, int]], dtype: torch.dtype) -> int
 
 def dequant_linear(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
     """``x @ weight.T + bias``, in the dtype of ``x``."""
+    if native.takes_codes(x, weight):
+        return native.times_codes(x, weight, bias)
     return functional.linear(x, dense(weight, x.dtype), bias)
 
 

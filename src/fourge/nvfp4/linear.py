@@ -179,7 +179,10 @@ class Nvfp4Linear(nn.Linear):
         if self.observed is not None:
             self.observed = torch.maximum(self.observed, x.detach().abs().amax().float())
         flat = x.reshape(-1, self.in_features)
-        y: Tensor = _Multiply.apply(flat, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
+        if torch.is_grad_enabled():
+            y: Tensor = _Multiply.apply(flat, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
+        else:  # autograd's bookkeeping takes longer than a row of a small layer
+            y = _product(flat, self.codes(), self.bias, self)[1]
         return y.view(*x.shape[:-1], self.out_features)
 
     def quantized_input(self, x: Tensor) -> Tensor:
@@ -204,6 +207,20 @@ class Nvfp4Linear(nn.Linear):
         return f"{super().extra_repr()}, {self.scheme}, backend={self.backend}"
 
 
+def _product(
+    x: Tensor, matrix: Nvfp4Matrix, bias: Tensor | None, layer: Nvfp4Linear
+) -> tuple[Tensor | Nvfp4Matrix, Tensor]:
+    """What the GEMM sees of activation rows, and what it gives."""
+    bias = None if bias is None else bias.to(x.dtype)
+    if layer.backend == "fp4" and layer.observed is None and len(x):
+        scale = layer.require_input_scale()
+        activation = quantize(x, recipe=COMPRESSED_TENSORS, tensor_scale=scale)
+        y = product(lambda: fp4_matmul(activation, matrix, x.dtype))
+        return activation, y if bias is None else y + bias
+    seen = layer.quantized_input(x)
+    return seen, product(lambda: dequant_linear(seen, matrix, bias))
+
+
 class _Multiply(torch.autograd.Function):
     """The product of rows, with gradients that pass straight through the rounding."""
 
@@ -215,16 +232,11 @@ class _Multiply(torch.autograd.Function):
         ctx.weight_dtype, ctx.bias_dtype = weight.dtype, None if bias is None else bias.dtype
         # Saved as tensors, not kept as an attribute: autograd lets go of them when they were used.
         codes = (matrix.packed_RC, matrix.block_scale_RB, matrix.tensor_scale)
-        bias = None if bias is None else bias.to(x.dtype)
-        if layer.backend == "fp4" and layer.observed is None and len(x):
-            scale = layer.require_input_scale()
-            activation = quantize(x, recipe=COMPRESSED_TENSORS, tensor_scale=scale)
-            ctx.save_for_backward(dequantize(activation, dtype=x.dtype), *codes)
-            y = product(lambda: fp4_matmul(activation, matrix, x.dtype))
-            return y if bias is None else y + bias
-        seen = layer.quantized_input(x)
+        seen, y = _product(x, matrix, bias, layer)
+        if isinstance(seen, Nvfp4Matrix):
+            seen = dequantize(seen, dtype=x.dtype)
         ctx.save_for_backward(seen, *codes)
-        return product(lambda: dequant_linear(seen, matrix, bias))
+        return y
 
     @staticmethod
     @once_differentiable

@@ -1,0 +1,131 @@
+"""One side of ``fourge bench decode``: loads a model, then does a job for every line it is sent.
+
+    python -m fourge.bench.decode_worker plain  MODEL     transformers' own generate, float32
+    python -m fourge.bench.decode_worker packed MODEL     ours, as a user has it
+    python -m fourge.bench.decode_worker llama  FILE      llama.cpp, a GGUF
+
+Jobs: ``memory`` (resident bytes since before the model was loaded), ``single`` (one reply),
+``batch`` (many at once), ``chat`` (a conversation, turn by turn). All are greedy.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fourge.bench.sides import answer
+from fourge.chat.batch import reply_to_all
+from fourge.chat.conversation import Script, ids_of
+from fourge.chat.load import load
+from fourge.chat.session import Limits, Session
+from fourge.checkpoint.source import open_any
+from fourge.core.process import resident_bytes, trim_heap
+from fourge.data.records import Message
+
+TOKENS, PROMPTS, BATCH_TOKENS, TURN_TOKENS = 64, 64, 32, 32
+QUESTION = "Write a very long story about a {} that travels around the whole world."
+THINGS = ("dog", "cat", "ship", "letter", "clock", "robot", "river", "song")
+ADJECTIVES = ("red", "old", "tiny", "brave", "quiet", "lost", "golden", "tired")
+
+Report = dict[str, Any]
+Jobs = dict[str, Callable[[], Report]]
+
+
+def prompts() -> list[str]:
+    """Questions of one length whose answers are long."""
+    return [QUESTION.format(f"{a} {thing}") for a in ADJECTIVES for thing in THINGS][:PROMPTS]
+
+
+def plain(path: str) -> Jobs:
+    """transformers, float32 weights, ``generate``."""
+    opened = open_any(path)
+    model = load(opened, path="dense", dtype="float32").model
+    script = Script(opened.source.tokenizer(), opened.template_arguments)
+    prompt = ids_of(script.prompt([Message("user", prompts()[0])]))
+    tokens_BT = torch.tensor([prompt])
+    mask_BT = torch.ones_like(tokens_BT)
+
+    def single() -> Report:
+        start = time.perf_counter()
+        out_BT = model.generate(
+            tokens_BT, attention_mask=mask_BT, max_new_tokens=TOKENS, do_sample=False,
+            pad_token_id=0,
+        )  # fmt: skip
+        return _timed(start, out_BT.shape[1] - len(prompt))
+
+    return {"single": single}
+
+
+def packed(path: str) -> Jobs:
+    """Ours: codes and scales alone in memory."""
+    opened = open_any(path)
+    model = load(opened, path="packed").model
+    script = Script(opened.source.tokenizer(), opened.template_arguments)
+
+    def single() -> Report:
+        start = time.perf_counter()
+        said = Session(model, script).ask(prompts()[0], limits=Limits(max_tokens=TOKENS))
+        return {**_timed(start, len(said.ids)), "prompt_s": said.prefill_s}
+
+    def batch() -> Report:
+        start = time.perf_counter()
+        said = reply_to_all(model, script, prompts(), max_tokens=BATCH_TOKENS, batch=PROMPTS)
+        whole = _timed(start, sum(len(reply.ids) for reply in said))
+        start = time.perf_counter()
+        reply_to_all(model, script, prompts(), max_tokens=1, batch=PROMPTS)
+        return {**whole, "prompt_s": time.perf_counter() - start}
+
+    def chat() -> Report:
+        session, seconds, tokens = Session(model, script), [], []
+        session.begin([Message("system", ".")])  # none is as long as some templates' own
+        for question in prompts()[:3]:
+            held, start = len(session.feed.ids), time.perf_counter()
+            session.ask(question, limits=Limits(max_tokens=TURN_TOKENS))
+            seconds.append(time.perf_counter() - start)
+            tokens.append(len(session.feed.ids) - held)
+        return {"seconds": seconds, "tokens": tokens}
+
+    return {"single": single, "batch": batch, "chat": chat}
+
+
+def llama(path: str) -> Jobs:
+    """llama.cpp through llama-cpp-python."""
+    from llama_cpp import Llama
+
+    model = Llama(path, n_ctx=2048, n_threads=torch.get_num_threads(), verbose=False)
+    chatml = f"<|im_start|>user\n{prompts()[0]}<|im_end|>\n<|im_start|>assistant\n"
+    prompt = model.tokenize(chatml.encode(), special=True)
+
+    def single() -> Report:
+        model.reset()
+        start = time.perf_counter()
+        said = 0
+        for said, token in enumerate(model.generate(prompt, temp=0.0), 1):
+            if said == TOKENS or token == model.token_eos():
+                break
+        return _timed(start, said)
+
+    return {"single": single}
+
+
+SIDES: dict[str, Callable[[str], Jobs]] = {"plain": plain, "packed": packed, "llama": llama}
+
+
+def _timed(start: float, tokens: int) -> Report:
+    return {"seconds": time.perf_counter() - start, "tokens": tokens}
+
+
+def main() -> None:
+    side, path = sys.argv[1:]
+    baseline = resident_bytes()
+    jobs = SIDES[side](path)
+    trim_heap()
+    jobs["memory"] = lambda: {"bytes": resident_bytes() - baseline}
+    for line in sys.stdin:
+        answer(jobs[line.strip()]())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Kernels for CPUs that read a weight as it is stored: for decoding token by token, above all.
+
+    y[m, r] = sum over c of x[m, c] * (level[code[r, c]] * (block_scale * tensor_scale))
+
+For one row a product takes as long as reading the weight. Decoded to float32 first, a weight of
+4.5 bits is read once, written as 32 and read again as 32: slower than one that was never quantised.
+Here a block is decoded in registers, and the codes are all that is read. The same holds for a bf16
+weight under float32 activations (the head): its bits are the upper half of the float's. A float32
+head has the same kernel, so that a model's logits do not depend on what its file held it in.
+
+The numbers that are multiplied are those of ``dequantize``, bit for bit; only the order of the sum
+is another, so a result is off by at most 2**-24 * (C / 16 + 5) of the sum of magnitudes. A weight
+row is summed by one thread, and an activation row by itself: a result depends neither on the
+number of threads nor on the other rows.
+
+The rule: at most ``MOST_ROWS`` rows (of a dense weight ``MOST_ROWS_DENSE``), float32, on a CPU with
+AVX2, no gradient being recorded, nothing being traced. More rows are worth a decoded weight, which
+``decode_`` writes (bit for bit as ``dequantize``, sooner) and torch multiplies.
+
+The kernels (``native.cpp``) are compiled when first needed, in about two seconds, and kept in the
+user's cache. On another CPU, or where they cannot be compiled, everything takes the way of torch;
+in the second case a line says so.
+
+Shapes: M activation rows, R weight rows, C columns of both.
+"""
+
+import ctypes
+import functools
+import hashlib
+import logging
+import subprocess
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fourge.core.errors import FourgeError
+from fourge.core.files import user_cache, whole_file
+from fourge.nvfp4.blocks import BLOCK
+from fourge.nvfp4.compiled import cpp_compiler
+from fourge.nvfp4.matrix import Nvfp4Matrix
+
+MOST_ROWS = 8  # at 16 a decoded weight and torch's product are faster
+MOST_ROWS_DENSE = 64  # a float32 copy of a bf16 head, made for each product, costs more
+_ALONE = 1 << 16  # weights below which a second thread costs more than it does
+_SOURCE = Path(__file__).with_suffix(".cpp")
+_FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC", "-shared")
+
+logger = logging.getLogger(__name__)
+
+
+def takes_codes(x: Tensor, weight: Nvfp4Matrix) -> bool:
+    """Whether ``times_codes`` is for these: by shape, dtype, device and grad mode alone."""
+    return len(x) <= MOST_ROWS and _takes(x) and weight.packed_RC.is_cpu
+
+
+def takes_dense(x: Tensor, weight_RC: Tensor) -> bool:
+    """Whether ``times_dense`` is for these."""
+    can_read = weight_RC.dtype in (torch.bfloat16, torch.float32) and not weight_RC.shape[1] % BLOCK
+    return can_read and len(x) <= MOST_ROWS_DENSE and _takes(x) and weight_RC.is_cpu
+
+
+def _takes(x: Tensor) -> bool:
+    return not torch.is_grad_enabled() and len(x) > 0 and can_write(x)
+
+
+def can_write(out: Tensor) -> bool:
+    """Whether there are kernels for such a tensor, and it has memory that they can use."""
+    return (
+        out.dtype == torch.float32
+        and out.is_cpu
+        and type(out) is Tensor  # a tracer's stand-in has none
+        and not torch.compiler.is_compiling()
+        and _kernels() is not None
+    )
+
+
+def times_codes(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
+    """``x @ weight.T + bias``."""
+    rows, cols = weight.shape
+    x, y = x.contiguous(), x.new_empty(len(x), rows)
+    codes = _codes(weight)
+    pointers = (x.data_ptr(), *(part.data_ptr() for part in codes), y.data_ptr())
+    _loaded().times_codes(*pointers, len(x), rows, cols, _threads(rows * cols))
+    return y if bias is None else y.add_(bias)
+
+
+def times_dense(x: Tensor, weight_RC: Tensor, bias: Tensor | None) -> Tensor:
+    """``x @ weight.T + bias`` in float32: the same bits for a bf16 weight and its float32 copy."""
+    rows, cols = weight_RC.shape
+    x, y, weight_RC = x.contiguous(), x.new_empty(len(x), rows), weight_RC.contiguous()
+    is_bf16 = weight_RC.dtype == torch.bfloat16
+    kernel = _loaded().times_bf16 if is_bf16 else _loaded().times_float32
+    pointers = (x.data_ptr(), weight_RC.data_ptr(), y.data_ptr())
+    kernel(*pointers, len(x), rows, cols, _threads(rows * cols))
+    return y if bias is None else y.add_(bias)
+
+
+def decode_(weight: Nvfp4Matrix, out_RC: Tensor) -> Tensor:
+    """``dequantize(weight, out=out_RC)`` for a contiguous buffer that ``can_write`` allows."""
+    rows, cols = weight.shape
+    codes = _codes(weight)
+    pointers = (*(part.data_ptr() for part in codes), out_RC.data_ptr())
+    _loaded().decode_codes(*pointers, rows, cols, _threads(rows * cols))
+    return out_RC
+
+
+def _codes(weight: Nvfp4Matrix) -> list[Tensor]:
+    """What a kernel is given pointers to; to be held until it is done."""
+    parts = (weight.packed_RC, weight.block_scale_RB, weight.tensor_scale)
+    return [part.contiguous() for part in parts]
+
+
+def _threads(weights: int) -> int:
+    return torch.get_num_threads() if weights >= _ALONE else 1
+
+
+def _loaded() -> ctypes.CDLL:
+    kernels = _kernels()
+    assert kernels is not None, "asked before whether there are any"
+    return kernels
+
+
+@functools.cache
+def _kernels() -> ctypes.CDLL | None:
+    """The compiled kernels; none by rule, or where they cannot be had."""
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        return None
+    try:
+        kernels = ctypes.CDLL(str(_built()))
+    except (FourgeError, OSError, subprocess.SubprocessError) as error:
+        logger.warning("tokens are decoded several times slower, without kernels: %s", error)
+        return None
+    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    kernels.times_codes.argtypes = [pointer] * 5 + [count] * 3 + [ctypes.c_int]
+    for kernel in (kernels.times_bf16, kernels.times_float32):
+        kernel.argtypes = [pointer] * 3 + [count] * 3 + [ctypes.c_int]
+    kernels.decode_codes.argtypes = [pointer] * 4 + [count] * 2 + [ctypes.c_int]
+    return kernels
+
+
+def _built() -> Path:
+    """The library: from the cache, or compiled now."""
+    compiler = cpp_compiler()
+    if not compiler:
+        raise FileNotFoundError("a C++ compiler (g++) is missing")
+    key = hashlib.blake2b(_SOURCE.read_bytes(), digest_size=8)
+    key.update(" ".join((compiler, *_FLAGS)).encode())
+    path = user_cache() / "kernels" / f"native-{key.hexdigest()}.so"
+    if not path.exists():
+        with whole_file(path, overwrite=True) as temporary:
+            command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(temporary)]
+            subprocess.run(command, check=True, capture_output=True)
+    return path

@@ -1,0 +1,210 @@
+"""Kernels that read codes: the weights of the reference, and float32's own error in the sums."""
+
+import logging
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fourge.nvfp4 import gemm, native
+from fourge.nvfp4.compiled import has_cpp_compiler
+from fourge.nvfp4.gemm import dense, dequant_linear
+from fourge.nvfp4.matrix import Nvfp4Matrix, dequantize, quantize
+
+CODES = quantize(torch.ones(4, 32))
+needs_kernels = pytest.mark.skipif(
+    not torch.backends.cpu.get_cpu_capability().startswith("AVX") or not has_cpp_compiler(),
+    reason="needs AVX2 and a compiler",
+)
+
+
+@pytest.fixture(autouse=True)
+def no_grad() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def random_matrix(rows: int, cols: int, seed: int = 0) -> Nvfp4Matrix:
+    """Every code, every finite scale of either sign, and a tensor scale that rounds."""
+    draw = torch.Generator().manual_seed(seed)
+    packed = torch.randint(0, 256, (rows, cols // 2), dtype=torch.uint8, generator=draw)
+    scale = torch.randint(0, 256, (rows, cols // 16), dtype=torch.uint8, generator=draw)
+    scale[(scale & 127) == 127] = 1
+    return Nvfp4Matrix(packed, scale.view(torch.float8_e4m3fn), torch.tensor(0.0317))
+
+
+def within_bound(y: Tensor, x: Tensor, weight_RC: Tensor) -> bool:
+    """As the module promises: relative to the sum of magnitudes."""
+    exact = x.double() @ weight_RC.double().T
+    magnitude = x.double().abs() @ weight_RC.double().abs().T
+    bound = 2.0**-24 * (x.shape[1] / 16 + 5) * 1.01 * magnitude + 1e-38
+    return bool(((y.double() - exact).abs() <= bound).all())
+
+
+@needs_kernels
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 140), st.integers(1, 20), st.integers(1, 8), st.integers(0, 99))
+def test_a_product_is_that_of_the_decoded_weight_within_the_bound(
+    rows: int, blocks: int, count: int, seed: int
+) -> None:
+    matrix = random_matrix(rows, 16 * blocks, seed)
+    x = torch.randn(count, 16 * blocks, generator=torch.Generator().manual_seed(seed))
+    assert native.takes_codes(x, CODES)
+    assert within_bound(native.times_codes(x, matrix, None), x, dequantize(matrix))
+    bf16_RC = torch.randn(rows, 16 * blocks).bfloat16()
+    product = native.times_dense(x, bf16_RC, None)
+    assert within_bound(product, x, bf16_RC)
+    assert torch.equal(native.times_dense(x, bf16_RC.float(), None), product)
+
+
+@needs_kernels
+@pytest.mark.parametrize("shape", [(1, 16), (193, 272), (576, 1536), (1000, 48)])
+def test_decoding_is_the_reference_bit_for_bit(shape: tuple[int, int]) -> None:
+    matrix = random_matrix(*shape)
+    out = native.decode_(matrix, torch.empty(shape))
+    reference = dequantize(matrix, kernel="reference")
+    assert torch.equal(out.view(torch.int32), reference.view(torch.int32))  # the sign of zeros too
+    assert torch.equal(dense(matrix, torch.float32), reference)
+
+
+@needs_kernels
+def test_every_code_and_every_scale_decodes_as_the_reference_does() -> None:
+    packed = torch.arange(256, dtype=torch.uint8).view(32, 8).repeat(256, 1)
+    scale = torch.arange(256, dtype=torch.uint8).repeat_interleave(32).view(-1, 1)
+    matrix = Nvfp4Matrix(packed, scale.view(torch.float8_e4m3fn), torch.tensor(0.25))
+    out = native.decode_(matrix, torch.empty(matrix.shape))
+    reference = dequantize(matrix, kernel="reference")
+    assert torch.equal(out.nan_to_num(7.0), reference.nan_to_num(7.0))
+    assert torch.equal(out.isnan(), reference.isnan())
+
+
+@needs_kernels
+def test_neither_threads_nor_other_rows_change_a_bit() -> None:
+    matrix, bf16_RC = random_matrix(777, 272), torch.randn(777, 272).bfloat16()
+    x = torch.randn(7, 272)
+    together = native.times_codes(x, matrix, None), native.times_dense(x, bf16_RC, None)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            assert torch.equal(native.times_codes(x, matrix, None), together[0])
+            assert torch.equal(native.times_dense(x, bf16_RC, None), together[1])
+    finally:
+        torch.set_num_threads(threads)
+    for m in range(7):
+        alone = x[m : m + 1]
+        assert torch.equal(native.times_codes(alone, matrix, None)[0], together[0][m])
+        assert torch.equal(native.times_dense(alone, bf16_RC, None)[0], together[1][m])
+
+
+@needs_kernels
+def test_rows_that_do_not_lie_side_by_side_and_a_bias() -> None:
+    matrix, bias = random_matrix(40, 64), torch.randn(40)
+    wide = torch.randn(3, 128)
+    x = wide[:, ::2]
+    spread = Nvfp4Matrix(
+        matrix.packed_RC.T.contiguous().T, matrix.block_scale_RB, matrix.tensor_scale
+    )
+    expected = native.times_codes(x.clone(), matrix, None) + bias
+    assert torch.equal(native.times_codes(x, matrix, bias), expected)
+    assert torch.equal(native.times_codes(x, spread, bias), expected)
+    weight_RC = torch.randn(64, 40).bfloat16().T
+    plain = native.times_dense(x.clone(), weight_RC.contiguous(), None) + bias
+    assert torch.equal(native.times_dense(x, weight_RC, bias), plain)
+
+
+@needs_kernels
+def test_the_rule_is_rows_dtype_device_and_grad_mode() -> None:
+    most, narrow = native.MOST_ROWS, torch.zeros(4, 32, dtype=torch.bfloat16)
+    assert native.takes_codes(torch.zeros(most, 32), CODES)
+    assert not native.takes_codes(torch.zeros(most + 1, 32), CODES)
+    assert not native.takes_codes(torch.zeros(0, 32), CODES)
+    assert not native.takes_codes(torch.zeros(1, 32, dtype=torch.bfloat16), CODES)
+    assert not native.takes_codes(torch.zeros(1, 32, device="meta"), CODES)
+    assert native.takes_dense(torch.zeros(native.MOST_ROWS_DENSE, 32), narrow)
+    assert not native.takes_dense(torch.zeros(native.MOST_ROWS_DENSE + 1, 32), narrow)
+    assert native.takes_dense(torch.zeros(1, 32), narrow.float())
+    assert not native.takes_dense(torch.zeros(1, 32), narrow.half())
+    assert not native.takes_dense(torch.zeros(1, 24), torch.zeros(4, 24, dtype=torch.bfloat16))
+    on_meta = CODES.to(torch.device("meta"))
+    assert not native.takes_codes(torch.zeros(1, 32), on_meta)
+    assert not native.takes_dense(torch.zeros(1, 32), narrow.to("meta"))
+    with FakeTensorMode():
+        assert not native.takes_codes(torch.zeros(1, 32), CODES)
+    with torch.enable_grad():
+        assert not native.takes_codes(torch.zeros(1, 32), CODES)
+        assert not native.takes_dense(torch.zeros(1, 32), narrow)
+
+
+@needs_kernels
+def test_the_linear_product_follows_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = quantize(torch.randn(48, 64))
+    decoded: list[int] = []
+
+    def counted(weight: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
+        decoded.append(1)
+        return dequantize(weight, dtype=dtype)
+
+    monkeypatch.setattr(gemm, "dense", counted)
+    for rows, expected in ((1, 0), (native.MOST_ROWS, 0), (native.MOST_ROWS + 1, 1)):
+        decoded.clear()
+        dequant_linear(torch.randn(rows, 64), matrix, None)
+        assert len(decoded) == expected
+
+
+def without_kernels(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Everything is computed all the same."""
+    native._kernels.cache_clear()
+    matrix, x = quantize(torch.randn(48, 64)), torch.randn(2, 64)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert not native.takes_codes(x, CODES)
+            assert not native.can_write(torch.zeros(1))
+            expected = torch.nn.functional.linear(x, dequantize(matrix))
+            assert torch.equal(dequant_linear(x, matrix, None), expected)
+    native._kernels.cache_clear()
+
+
+@needs_kernels
+def test_without_a_compiler_torch_multiplies_and_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(native, "cpp_compiler", lambda: "")
+    without_kernels(monkeypatch, caplog)
+    assert len(caplog.records) == 1
+    assert "g++" in caplog.text
+
+
+@needs_kernels
+@pytest.mark.parametrize("compiler", ["/bin/false", "/no/such/compiler"])
+def test_a_compiler_that_fails_is_none_and_leaves_nothing(
+    compiler: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(native, "cpp_compiler", lambda: compiler)
+    without_kernels(monkeypatch, caplog)
+    assert len(caplog.records) == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_another_processor_is_no_reason_to_complain(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    without_kernels(monkeypatch, caplog)
+    assert not caplog.records
+
+
+@needs_kernels
+def test_the_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = native._built()
+    assert path.parent == tmp_path / "fourge" / "kernels"
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: pytest.fail("compiled again"))
+    assert native._built() == path
