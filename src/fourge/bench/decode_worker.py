@@ -17,7 +17,7 @@ import torch
 
 from fourge.bench.sides import answer
 from fourge.chat.batch import reply_to_all
-from fourge.chat.conversation import Script, ids_of
+from fourge.chat.conversation import Template, ids_of
 from fourge.chat.load import load
 from fourge.chat.session import Limits, Session
 from fourge.checkpoint.source import open_any
@@ -42,7 +42,7 @@ def plain(path: str) -> Jobs:
     """transformers, float32 weights, ``generate``."""
     opened = open_any(path)
     model = load(opened, path="dense", dtype="float32").model
-    script = Script(opened.source.tokenizer(), opened.template_arguments)
+    template = Template(opened.source.tokenizer(), opened.template_arguments)
     prompt = ids_of(script.prompt([Message("user", prompts()[0])]))
     tokens_BT = torch.tensor([prompt])
     mask_BT = torch.ones_like(tokens_BT)
@@ -62,23 +62,25 @@ def packed(path: str) -> Jobs:
     """Ours: codes and scales alone in memory."""
     opened = open_any(path)
     model = load(opened, path="packed").model
-    script = Script(opened.source.tokenizer(), opened.template_arguments)
+    template = Template(opened.source.tokenizer(), opened.template_arguments)
 
     def single() -> Report:
         start = time.perf_counter()
-        said = Session(model, script).ask(prompts()[0], limits=Limits(max_tokens=TOKENS))
+        said = Session(model, template).ask(prompts()[0], limits=Limits(max_tokens=TOKENS))
         return {**_timed(start, len(said.ids)), "prompt_s": said.prefill_s}
+
+    asked = [[Message("user", prompt)] for prompt in prompts()]
 
     def batch() -> Report:
         start = time.perf_counter()
-        said = reply_to_all(model, script, prompts(), max_tokens=BATCH_TOKENS, batch=PROMPTS)
+        said = reply_to_all(model, template, asked, max_tokens=BATCH_TOKENS, batch=PROMPTS)
         whole = _timed(start, sum(len(reply.ids) for reply in said))
         start = time.perf_counter()
-        reply_to_all(model, script, prompts(), max_tokens=1, batch=PROMPTS)
+        reply_to_all(model, template, asked, max_tokens=1, batch=PROMPTS)
         return {**whole, "prompt_s": time.perf_counter() - start}
 
     def chat() -> Report:
-        session, seconds, tokens = Session(model, script), [], []
+        session, seconds, tokens = Session(model, template), [], []
         session.begin([Message("system", ".")])  # none is as long as some templates' own
         for question in prompts()[:3]:
             held, start = len(session.feed.ids), time.perf_counter()
