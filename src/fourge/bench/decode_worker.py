@@ -43,7 +43,7 @@ def plain(path: str) -> Jobs:
     opened = open_any(path)
     model = load(opened, path="dense", dtype="float32").model
     template = Template(opened.source.tokenizer(), opened.template_arguments)
-    prompt = ids_of(script.prompt([Message("user", prompts()[0])]))
+    prompt = ids_of(template.prompt([Message("user", prompts()[0])]))
     tokens_BT = torch.tensor([prompt])
     mask_BT = torch.ones_like(tokens_BT)
 
