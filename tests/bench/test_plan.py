@@ -4,6 +4,7 @@ import pytest
 
 from fourge.bench import plan as module
 from fourge.bench.plan import CASES, Compared, compare
+from fourge.memory.limit import Limit
 from fourge.optim.masters import MASTERS
 from fourge.optim.moments import FORMATS
 from fourge.train.recompute import RECOMPUTE
@@ -27,12 +28,12 @@ def test_each_case_is_planned_and_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "CASES", CASES[6:7])
     monkeypatch.setattr(module, "measure_step", measure)
-    monkeypatch.setattr(module, "available_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(module, "machine_limit", lambda: Limit(1 << 40, "x"))
     (row,) = compare()
     assert asked == [CASES[6]]
     assert row.measured == 1 << 30
     assert row.plain > 2 << 30
-    monkeypatch.setattr(module, "available_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(module, "machine_limit", lambda: Limit(1 << 30, "x"))
     (row,) = compare()
     assert row.measured is None
     assert "not run" in row.row()
