@@ -91,7 +91,7 @@ def _device() -> tuple[State, str]:
 
 
 def _rehearsal() -> tuple[State, str]:
-    """A toy job takes twice what there is to its line; the guard has to be faster."""
+    """A toy job takes four times what there is to its line; the guard has to be faster."""
     with Counters() as counters:
         reading = counters.read()
     room = _TOY_ROOM + sum(margins(reading.capacity))  # well beyond what it would be warned at
@@ -99,7 +99,7 @@ def _rehearsal() -> tuple[State, str]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "guard.jsonl"
         options = {"floor": f"{floor >> 20}MiB", "grace_s": "0", "recover_s": "5", "log": str(log)}
-        toy = [sys.executable, "-c", f"held = b'x' * {2 * room}; import time; time.sleep(9)"]
+        toy = [sys.executable, "-c", f"held = b'x' * {4 * room}; import time; time.sleep(9)"]
         done = subprocess.run(guard_argv(toy, options), capture_output=True, text=True, timeout=60)
         ends = (
             [event for event in read_events(log) if event["kind"] == "end"] if log.exists() else []

@@ -39,9 +39,11 @@ class EventLog:
     def _mend(self) -> None:
         """End a line that a killed writer left torn, so that ours begins on its own."""
         if self.path.exists() and self.path.stat().st_size:
-            with self.path.open("rb+") as file:
+            with self.path.open("rb") as file:
                 file.seek(-1, 2)
-                if file.read(1) != b"\n":
+                whole = file.read(1) == b"\n"
+            if not whole:
+                with self.path.open("ab") as file:  # appended: another writer's line may be there
                     file.write(b"\n")
 
 

@@ -130,10 +130,10 @@ def trained(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
     """
     run = ready.checked.run
     with alone(run.out):
-        _write_run_file(run)
         log = EventLog(run.out / FILE, begin.run)
         if begin.planned is not None:
             log.write("planned", **begin.planned.numbers())
+        _write_run_file(run)  # after the record is begun: killed between, the run can be resumed
         yield from _recorded(ready, log, begin, stop)
 
 
