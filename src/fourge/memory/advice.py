@@ -106,7 +106,7 @@ def _recompute(wanted: Wanted) -> Iterator[_Option]:
         price = "1.07 x the time of none"
         yield _Option("train.recompute: light", price, replace(wanted, recompute="light"))
     elif wanted.recompute == "light":
-        price = "1.14 x the time of light"
+        price = "1.17 x the time of light"
         yield _Option("train.recompute: block", price, replace(wanted, recompute="block"))
 
 
