@@ -1,6 +1,5 @@
 import json
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,10 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from fourge.cli import main as module
 from fourge.core.errors import ConfigError
 from fourge.core.events import FILE, read_events
 from fourge.nvfp4 import compiled
+from tests.cli.entry import leaves
 from tests.harness.experiment_samples import few_questions, plan_of, scripted
 
 Folder = Callable[..., Path]
@@ -32,15 +31,6 @@ def file(tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path = tmp_path / "e.yaml"
     path.write_text(plan.to_yaml())
     return path
-
-
-def leaves(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["fourge", *args])
-    try:
-        module.main()
-    except SystemExit as leave:
-        return int(leave.code or 0)
-    return 0
 
 
 def test_one_that_passes_leaves_with_zero_and_tells_each_stage(

@@ -13,12 +13,12 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from click.testing import CliRunner
 
-from fourge.cli import main as module
 from fourge.cli.train import train
 from fourge.config.run import Run, load_run
 from fourge.core.errors import FourgeError, OutputError
 from fourge.core.events import read_events
 from fourge.nvfp4 import compiled
+from tests.cli.entry import leaves
 from tests.harness.samples import run_of, same_end, tree_of
 
 Folder = Callable[..., Path]
@@ -42,16 +42,6 @@ def run_file(folder: Path, base: Path, /, **sections: Any) -> Path:
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(tree))
     return path
-
-
-def leaves(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:
-    """The status that the program leaves with."""
-    monkeypatch.setattr(sys, "argv", ["fourge", *args])
-    try:
-        module.main()
-    except SystemExit as leave:
-        return int(leave.code or 0)
-    return 0
 
 
 def test_a_run_without_a_terminal_tells_plain_lines(
