@@ -5,10 +5,8 @@ its n-th operation under the experiment's folder. One that is not disturbed show
 """
 
 import os
-import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,9 +15,9 @@ from fourge.config.experiment import Experiment
 from fourge.core.events import FILE, read_events
 from fourge.harness.experiment import experiment
 from fourge.nvfp4 import compiled
+from tests.harness.dying import fork, status_of
 from tests.harness.experiment_samples import few_questions, plan_of, scripted
 
-WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "shutil.rmtree"}
 EVERY = (3, 20, 45, 60, 28, 70, 47, 80)  # operations that a victim lives
 
 
@@ -28,33 +26,14 @@ def plan(folder: Path, base: Path) -> Experiment:
     return plan_of(folder, base, train=train, gates={"early_stop": False})
 
 
-def fork(plan: Experiment, die_at: int | None) -> int:
-    """Go on with the experiment in a child."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        count = 0
+def victim(plan: Experiment, die_at: int | None) -> int:
+    """Go on with the experiment in a child; how that ended."""
 
-        def hook(event: str, arguments: tuple[Any, ...]) -> None:
-            nonlocal count
-            if event in WATCHED and arguments and str(plan.out) in str(arguments[0]):
-                count += 1
-                if count == die_at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
+    def go_on() -> None:
         for _ in experiment(plan):
             pass
-        os._exit(0)
-    finally:
-        os._exit(3)
 
-
-def status_of(pid: int) -> int:
-    _, status = os.waitpid(pid, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "a victim failed"
-    return status
+    return status_of(fork(go_on, plan.out, die_at))
 
 
 def exported(plan: Experiment) -> dict[str, bytes]:
@@ -70,8 +49,8 @@ def main(folder: Path, base: Path, patch: pytest.MonkeyPatch) -> None:
     quiet, disturbed = plan(folder / "quiet", base), plan(folder / "disturbed", base)
     for _ in experiment(quiet):
         pass
-    kills = sum(os.WIFSIGNALED(status_of(fork(disturbed, die_at))) for die_at in EVERY)
-    assert status_of(fork(disturbed, None)) == 0
+    kills = sum(os.WIFSIGNALED(victim(disturbed, die_at)) for die_at in EVERY)
+    assert victim(disturbed, None) == 0
     assert exported(quiet) == exported(disturbed), "the end is another"
     trash = [sorted(p.name for p in (each.out / "trash").iterdir()) for each in (quiet, disturbed)]
     assert trash[0] == trash[1], trash

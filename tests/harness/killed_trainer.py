@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,10 +18,10 @@ from fourge.core.events import FILE
 from fourge.harness.setup import checkpoint_folder
 from fourge.harness.training import train
 from fourge.nvfp4 import compiled
+from tests.harness.dying import fork, status_of
 from tests.harness.samples import held, names_under, run_of, same_end
 
 KILLS, STEPS = 50, 40
-WATCHED = {"open", "os.mkdir", "os.rename", "os.rmdir", "os.remove", "shutil.rmtree"}
 
 
 def sample(folder: Path, model: Path) -> Run:
@@ -31,43 +30,28 @@ def sample(folder: Path, model: Path) -> Run:
     return run_of(folder, model, **sections)
 
 
-def fork(run: Run, *, die_at: int | None) -> int:
+def begun(run: Run, *, die_at: int | None) -> int:
     """Train in a child: from the start, or from where the last one was killed."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        count = 0
 
-        def hook(event: str, arguments: tuple[Any, ...]) -> None:
-            nonlocal count
-            if event in WATCHED and arguments and str(run.out) in str(arguments[0]):
-                count += 1
-                if count == die_at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
+    def go_on() -> None:
         for _ in train(run, resume=(run.out / FILE).exists()):
             pass
-        os._exit(0)
-    finally:
-        os._exit(3)
+
+    return fork(go_on, run.out, die_at)
 
 
 def killed(run: Run, chance: random.Random) -> bool:
     """Whether a victim was killed before it came to the end of the run."""
     by_operation = chance.random() < 0.5
-    pid = fork(run, die_at=chance.randint(1, 60) if by_operation else None)
+    pid = begun(run, die_at=chance.randint(1, 60) if by_operation else None)
     if not by_operation:
         time.sleep(chance.uniform(0.0, 0.4))
         os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "a victim failed"
-    return os.WIFSIGNALED(status)
+    return os.WIFSIGNALED(status_of(pid))
 
 
 def finished(run: Run) -> None:
-    _, status = os.waitpid(fork(run, die_at=None), 0)
+    _, status = os.waitpid(begun(run, die_at=None), 0)
     assert os.WIFEXITED(status), "a run that nobody disturbs was ended"
     assert os.WEXITSTATUS(status) == 0, "a run that nobody disturbs failed"
 
