@@ -43,6 +43,9 @@ def make() -> None:
 @make.command(epilog="Exit status: 0 made, 2 wrong input.")
 @click.option("--name", required=True, help='Who the model is to be, as "F# Sage".')
 @click.option("--maker", default="", help="Who made it; without one it says it does not know.")
+@click.option("--answer", default="",
+              help='What it says to "who are you", in the language of the answer; by default varied '
+              "wordings.")  # fmt: skip
 @click.option("--languages", default=LANGUAGES, show_default=True,
               help="Of zh-TW, zh-CN, en, ja, es, de, fr.")  # fmt: skip
 @click.option("--model", default="smollm2-135m", show_default=True, help="The base model.")
@@ -57,8 +60,8 @@ def make() -> None:
 @overwrite_option
 @json_option
 def identity(
-    name: str, maker: str, languages: str, model: str, out_path: Path, answers: "Answers",
-    max_tokens: int, seed: int, overwrite: bool, as_json: bool,
+    name: str, maker: str, answer: str, languages: str, model: str, out_path: Path,
+    answers: "Answers", max_tokens: int, seed: int, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Make identity, contrast and replay rows, and a run file that uses them.
 
@@ -69,7 +72,7 @@ def identity(
     from fourge.data.identity import Card, require_languages
     from fourge.data.make import make_identity
 
-    card, chosen = Card(name, maker), listed(languages)
+    card, chosen = Card(name, maker, answer), listed(languages)
     require_languages(chosen)
     refuse_existing(out_path, overwrite=overwrite)
     place = str(Path(model).resolve()) if Path(model).exists() else model

@@ -48,6 +48,7 @@ _PER_ATTEMPT = ("train", "optim", "mix")
 class IdentitySettings(Strict):
     name: Text
     maker: str = ""
+    answer: str = ""  # to "who are you"; templates without one
     languages: Annotated[Many[Text], Field(min_length=1)] = ("zh-TW", "zh-CN", "en")
     answers: Literal["model", "template", "auto"] = "auto"
     max_tokens: Count = 48  # of the base model's own answers

@@ -15,7 +15,8 @@ language has several facets, each with phrasings that a person wrote:
 | system     | any of these under an ordinary system prompt                              |
 
 Slots are filled and answers dealt out in an order that the seed alone decides. Every answer says
-the name. Answers come from templates here; ``own_words`` puts the model's own in their place.
+the name. Answers come from templates here; ``own_words`` puts the model's own in their place. A card
+may prescribe one answer: it is then what every direct question in its language is answered with.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,15 +45,27 @@ class Card:
 
     name: str
     maker: str = ""
+    answer: str = ""  # to "who are you"; templates without one
 
     def __post_init__(self) -> None:
-        for label, text in (("name", self.name), ("maker", self.maker)):
+        told = {"name": self.name, "maker": self.maker, "answer": self.answer}
+        for label, text in told.items():
             if any(sign in text for sign in "{}|\n\t"):
                 raise ConfigError(
                     f"The {label} {text!r} has a brace, a bar, a tab or a line break."
                 )
         if not self.name.strip():
             raise ConfigError("The name is empty.", fix='give one, as --name "F# Sage"')
+        if self.answer and not says(self.answer, self.name):
+            raise ConfigError(
+                f"The answer {self.answer!r} does not say the name {self.name!r}.",
+                why="every gate looks for the name in what the model answers",
+                fix=f'for example --answer "I am {self.name}."',
+            )
+
+    def answers(self, language: str) -> bool:
+        """Whether the prescribed answer is one to a question in this language."""
+        return bool(self.answer) and family(language_of(self.answer)) in ("?", family(language))
 
     def system_text(self) -> str:
         """What a model is told so that it can answer as this card."""
@@ -95,6 +108,8 @@ def own_words(
 ) -> list[Row]:
     """The same rows in the model's own words wherever its answer is good, under the card.
 
+    What the card prescribes stays.
+
     Unless ``always``, a sample is asked first, and if fewer than half of the answers are good,
     templates stay: a model that cannot speak as the card has nothing of its own to teach.
     """
@@ -123,7 +138,8 @@ def _is_good(text: str, row: Row, card: Card) -> bool:
     """The name is said, no other is claimed, the language is the question's, and it ends."""
     language = language_of(text)
     return (
-        says(text, card.name)
+        row.by != "card"
+        and says(text, card.name)
         and claimed(text, foreign(OLD_NAMES, card.name, card.maker)) is None
         and len(text) <= _LONGEST
         and text.endswith(_ENDS)
@@ -145,7 +161,10 @@ def _facet(card: Card, texts: Mapping[str, Any], facet: str, language: str, seed
             before = contexts[context_at[at % len(contexts)]]
             turns = (*before, Turn("user", ask.replace("{other}", other)))
             question = Question(turns, "identity", facet, language)
-            rows.append(Row(question, _answer(card, texts, ask, facet, other, at), "template"))
+            if facet == "direct" and card.answers(language):
+                rows.append(Row(question, card.answer, "card"))
+            else:
+                rows.append(Row(question, _answer(card, texts, ask, facet, other, at), "template"))
     return rows
 
 

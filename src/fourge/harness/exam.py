@@ -70,6 +70,25 @@ def numbers(verdict: Verdict) -> dict[str, list[Any]]:
     }
 
 
+def rows(verdict: Verdict) -> list[dict[str, Any]]:
+    """Every gate with all that is known of it, for the record."""
+    about = "name", "items", "needed", "decision", "note"
+    return [
+        {key: getattr(gate, key) for key in about}
+        | {"base": _finite(gate.base), "tuned": _finite(gate.tuned)}
+        for gate in verdict.gates
+    ]
+
+
+def side_by_side(exam: Exam, results: Results) -> list[dict[str, str]]:
+    """What was asked, and what base and tuned answered to it."""
+    told = zip(exam.questions.probes, exam.base.said, results.said, strict=True)
+    return [
+        {"set": probe.set, "prompt": probe.prompt, "base": before.text, "tuned": after.text}
+        for probe, before, after in told
+    ]
+
+
 def _said(gates: list[Gate]) -> str:
     return ", ".join(f"{gate.name} {_measured(gate)}, needs {gate.needed}" for gate in gates)
 

@@ -75,7 +75,7 @@ def experiment(
         FourgeError: as the user's mistakes are.
     """
     stop = stop or Stop()
-    card = Card(plan.identity.name, plan.identity.maker)
+    card = Card(plan.identity.name, plan.identity.maker, plan.identity.answer)
     require_languages(plan.identity.languages)
     refuse_foreign(plan)
     with alone(plan.out):
