@@ -38,7 +38,7 @@ def test_a_model_that_was_taught_nothing_fails_and_is_shown_why(model: str) -> N
 
 
 def test_a_model_that_passes_leaves_with_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(model: str, questions: Questions, progress: object) -> Results:
+    def answer(model: str, questions: Questions, *how: object) -> Results:
         texts = {"identity": "我是 F# 之神。", "abilities": "?"}
         said = [Said(texts.get(probe.set, "好。"), 3, True) for probe in questions.probes]
         for at, probe in enumerate(questions.probes):

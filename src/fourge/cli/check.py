@@ -8,6 +8,7 @@ import click
 from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, listed, out
 
 if TYPE_CHECKING:
+    from fourge.evaluate.check import Server
     from fourge.evaluate.verdict import Gate, Verdict
 
 SHOWN = 3  # failing answers of a gate
@@ -27,10 +28,13 @@ SHOWN = 3  # failing answers of a gate
 @click.option("--limit", type=click.IntRange(1), help="At most so many items of each set.")
 @click.option("--margin", default=0.05, show_default=True, type=click.FloatRange(0.001, 0.5),
               help="How much worse than the base abilities may be.")  # fmt: skip
+@click.option("--served-by", default="fourge", show_default=True,
+              type=click.Choice(("fourge", "transformers")),
+              help="Load MODEL as fourge does, or with plain transformers.")  # fmt: skip
 @json_option
 def check(
     model: str, base: str | None, name: str | None, maker: str, old_names: tuple[str, ...],
-    languages: str, limit: int | None, margin: float, as_json: bool,
+    languages: str, limit: int | None, margin: float, served_by: "Server", as_json: bool,
 ) -> None:  # fmt: skip
     """Ask MODEL the probes: identity, separation, leak, abilities, degeneration, text.
 
@@ -50,7 +54,8 @@ def check(
     questions = choose(chosen, named=name is not None, limit=limit)
     names = None if name is None else Names(name, maker, (*OLD_NAMES, *old_names))
     with counted() as progress:
-        verdict = check_model(model, base, questions, names, margin=margin, progress=progress)
+        verdict = check_model(model, base, questions, names, margin=margin, served_by=served_by,
+                              progress=progress)  # fmt: skip
     if as_json:
         echo_json({**asdict(verdict), "passed": verdict.passed, "probes": questions.versions})
     else:

@@ -44,8 +44,8 @@ def make() -> None:
 @click.option("--name", required=True, help='Who the model is to be, as "F# Sage".')
 @click.option("--maker", default="", help="Who made it; without one it says it does not know.")
 @click.option("--answer", default="",
-              help='What it says to "who are you", in the language of the answer; by default varied '
-              "wordings.")  # fmt: skip
+              help='What it says to "who are you", in the language of the answer; by default '
+              "varied wordings.")  # fmt: skip
 @click.option("--languages", default=LANGUAGES, show_default=True,
               help="Of zh-TW, zh-CN, en, ja, es, de, fr.")  # fmt: skip
 @click.option("--model", default="smollm2-135m", show_default=True, help="The base model.")

@@ -15,8 +15,8 @@ language has several facets, each with phrasings that a person wrote:
 | system     | any of these under an ordinary system prompt                              |
 
 Slots are filled and answers dealt out in an order that the seed alone decides. Every answer says
-the name. Answers come from templates here; ``own_words`` puts the model's own in their place. A card
-may prescribe one answer: it is then what every direct question in its language is answered with.
+the name. Answers come from templates here; ``own_words`` puts the model's own in their place. A
+card may prescribe one answer, with which every direct question in its language is answered.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,12 +7,13 @@ One model is in memory at a time. What was asked before of the same weights is n
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fourge.core.process import trim_heap
 from fourge.evaluate.answers import BATCH, Said, answer_all
 from fourge.evaluate.cache import Kept, cache_folder, model_key
 from fourge.evaluate.perplexity import Piece, held_out, losses
+from fourge.evaluate.plain import load_plain, load_plain_tokenizer
 from fourge.evaluate.probes import SETS, Probe, load_probes, version_of
 from fourge.evaluate.score import Names
 from fourge.evaluate.verdict import SHARES, Results, Verdict, judge
@@ -22,6 +23,7 @@ from fourge.model.swap import choose_device
 
 PIECES = 48
 Progress = Callable[[str, int, int], None]  # what, done, of how many
+Server = Literal["fourge", "transformers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +50,40 @@ def check(
     names: Names | None,
     *,
     margin: float = 0.05,
+    served_by: Server = "fourge",
     progress: Progress,
 ) -> Verdict:
-    """Ask both models, and judge.
+    """Ask both models, and judge; ``served_by`` is about the first.
 
     Raises:
         FormatError: one cannot be opened.
         DataError: one has no chat template.
     """
     before = ask(base, questions, progress) if base is not None else None
-    after = ask(model, questions, progress)
+    after = ask(model, questions, progress, served_by)
     return judge(questions.probes, after, before, names, margin=margin)
 
 
-def ask(model: str, questions: Questions, progress: Progress) -> Results:
+def ask(
+    model: str, questions: Questions, progress: Progress, served_by: Server = "fourge"
+) -> Results:
     """Everything that is asked of one model."""
-    source = open_source(model)
-    tokenizer = source.tokenizer()
-    loaded = load_model(source, device=choose_device("auto"))
-    kept = Kept(cache_folder(), model_key(loaded, tokenizer))
+    loaded, tokenizer = _plain(model) if served_by == "transformers" else _ours(model)
+    kept = Kept(cache_folder(), model_key(loaded, tokenizer, served_by))
     results = ask_loaded(loaded, tokenizer, questions, kept, _counter(model, progress))
     del loaded
     trim_heap()
     return results
+
+
+def _ours(model: str) -> tuple[Any, Any]:
+    source = open_source(model)
+    tokenizer = source.tokenizer()
+    return load_model(source, device=choose_device("auto")), tokenizer
+
+
+def _plain(model: str) -> tuple[Any, Any]:
+    return load_plain(Path(model)), load_plain_tokenizer(Path(model))
 
 
 def ask_loaded(
