@@ -70,7 +70,7 @@ def test_a_part_of_an_exam_has_the_bases_answers_to_that_part() -> None:
 
 def test_every_gate_is_recorded_with_its_items_and_what_is_said_of_it() -> None:
     found = verdict(text=(12.3456789, math.inf, "fail"))
-    (row,) = rows(found)
+    (row,) = rows(found.gates)
     assert row == {"name": "text", "items": 9, "needed": ">= 98%", "decision": "fail", "note": "",
                    "base": 12.345679, "tuned": None}  # fmt: skip
 

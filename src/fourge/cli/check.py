@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fourge.cli.gate_table import show_gates
 from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, listed, out
 
 if TYPE_CHECKING:
     from fourge.evaluate.check import Server
-    from fourge.evaluate.verdict import Gate, Verdict
+    from fourge.evaluate.verdict import Verdict
 
 SHOWN = 3  # failing answers of a gate
 
@@ -65,22 +66,11 @@ def check(
 
 
 def _show(verdict: "Verdict") -> None:
-    out.print(f"{'gate':<13} {'items':>5} {'base':>7} {'tuned':>7}  {'needed':<19} verdict")
-    for gate in verdict.gates:
-        out.print(f"{gate.name:<13} {gate.items:>5} {_number(gate, gate.base):>7} "
-                  f"{_number(gate, gate.tuned):>7}  {gate.needed:<19} {gate.decision}")  # fmt: skip
-        if gate.note:
-            out.print(f"  {gate.note}", markup=False)
+    show_gates(verdict.gates, out)
     for gate in verdict.gates:
         if gate.decision == "fail":
             _show_failures(verdict, gate.name)
     out.print("every gate passes" if verdict.passed else "not every gate passes")
-
-
-def _number(gate: "Gate", value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if gate.name == "text" else f"{value:.1%}"
 
 
 def _show_failures(verdict: "Verdict", gate: str) -> None:

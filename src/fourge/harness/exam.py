@@ -10,6 +10,7 @@ the base's were not, or says the new name where it does not belong.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,13 +71,13 @@ def numbers(verdict: Verdict) -> dict[str, list[Any]]:
     }
 
 
-def rows(verdict: Verdict) -> list[dict[str, Any]]:
+def rows(gates: Iterable[Gate]) -> list[dict[str, Any]]:
     """Every gate with all that is known of it, for the record."""
     about = "name", "items", "needed", "decision", "note"
     return [
         {key: getattr(gate, key) for key in about}
         | {"base": _finite(gate.base), "tuned": _finite(gate.tuned)}
-        for gate in verdict.gates
+        for gate in gates
     ]
 
 

@@ -47,6 +47,7 @@ from fourge.harness.work import (
     EXPORT,
     START,
     AttemptBegun,
+    BaseScored,
     Ended,
     StageDone,
     Told,
@@ -180,7 +181,9 @@ def _base(work: Work) -> Generator[Told, None, Exam]:
     names = Names(plan.identity.name, plan.identity.maker)
     answers = ask(str(path), questions, work.tell)
     yield StageDone(BASE, path, again)
-    return Exam(questions, answers, names, plan.gates.margin)
+    exam = Exam(questions, answers, names, plan.gates.margin)
+    yield BaseScored(exam.judged(answers).gates)
+    return exam
 
 
 def _last_numbers(work: Work, name: str) -> dict[str, list[Any]]:

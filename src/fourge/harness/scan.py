@@ -8,13 +8,13 @@ goes into the trash with its numbers.
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 from fourge.checkpoint.source import open_any
 from fourge.config.run import Run
 from fourge.core.content import digest_of_path
 from fourge.core.errors import FormatError
 from fourge.evaluate.check import ask
+from fourge.evaluate.verdict import Gate
 from fourge.harness.devlog import ALL_PASS
 from fourge.harness.exam import Exam, against, not_passed, numbers, rows, side_by_side
 from fourge.harness.record import Artifact, Found
@@ -72,17 +72,16 @@ def _found(
     known = work.record().found.get((candidate, of))
     if known is not None:
         return known
-    gates: list[dict[str, Any]] = []
+    gates: tuple[Gate, ...] = ()
     try:
         results = ask(str(path), exam.questions, work.tell)
         verdict = exam.judged(results)
-        reason = against(verdict) if of == "look" else not_passed(verdict)
-        found, gates = Found(not reason, reason, numbers(verdict)), rows(verdict)
+        reason, gates = against(verdict) if of == "look" else not_passed(verdict), verdict.gates
+        found = Found(not reason, reason, numbers(verdict))
         work.log.write("answers", name=candidate, of=of, rows=side_by_side(exam, results))
     except FormatError as error:  # weights or logits that are not finite
         found = Found(False, error.problem, {})
-    judged = Judged(candidate, of, found.passed, found.reason, found.numbers)
     work.log.write("verdict", name=candidate, of=of, passed=found.passed, reason=found.reason,
-                   numbers=found.numbers, gates=gates)  # fmt: skip
-    yield judged
+                   numbers=found.numbers, gates=rows(gates))  # fmt: skip
+    yield Judged(candidate, of, found.passed, found.reason, gates)
     return found
