@@ -16,7 +16,7 @@ from fourge.data.conversation import Answer, Messages
 from fourge.model.digest import digest_of_weights
 from fourge.model.swap import nvfp4_layers
 
-_AT_ONCE = 32
+_AT_ONCE = 128
 
 
 def cache_folder() -> Path:

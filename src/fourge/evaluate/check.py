@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fourge.core.process import trim_heap
-from fourge.evaluate.answers import BATCH, Said, answer_all
+from fourge.evaluate.answers import Said, answers_as_they_come
 from fourge.evaluate.cache import Kept, cache_folder, model_key
 from fourge.evaluate.perplexity import Piece, held_out, losses
 from fourge.evaluate.plain import load_plain, load_plain_tokenizer
@@ -121,29 +121,17 @@ def _answers(
     kept: Kept,
     progress: Callable[[int, int], None],
 ) -> list[Said]:
-    """From the cache where they are there; the others batch by batch, kept as they come."""
+    """From the cache where they are there; the others are asked, and kept as they come."""
     missing = [probe for probe in probes if probe.digest not in kept]
     done = len(probes) - len(missing)
     progress(done, len(probes))
-    for batch in _batches(missing):
-        conversations = [probe.messages() for probe in batch]
-        said = answer_all(model, tokenizer, conversations, max_tokens=batch[0].max_tokens)
-        kept.put({p.digest: asdict(s) for p, s in zip(batch, said, strict=True)})
-        done += len(batch)
+    conversations = [probe.messages() for probe in missing]
+    limits = [probe.max_tokens for probe in missing]
+    for number, said in answers_as_they_come(model, tokenizer, conversations, limits):
+        kept.put({missing[number].digest: asdict(said)})
+        done += 1
         progress(done, len(probes))
     return [Said(**kept[probe.digest]) for probe in probes]
-
-
-def _batches(probes: Sequence[Probe]) -> list[list[Probe]]:
-    """Probes with the same limit and of like length together."""
-    ordered = sorted(probes, key=lambda p: (p.max_tokens, sum(len(text) for _, text in p.turns)))
-    batches: list[list[Probe]] = []
-    for probe in ordered:
-        last = batches[-1] if batches else []
-        if not last or len(last) == BATCH or last[0].max_tokens != probe.max_tokens:
-            batches.append([])
-        batches[-1].append(probe)
-    return batches
 
 
 def _losses(model: Any, tokenizer: Any, pieces: Sequence[Piece], kept: Kept) -> list[float]:
