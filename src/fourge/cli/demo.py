@@ -1,6 +1,7 @@
 """``fourge demo``: the whole job on the embedded model, as the shipped experiment file says."""
 
 import sys
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +70,7 @@ def demo(
         served = serve(plan, progress)
     if as_json:
         echo_json({"export": ended.export, "logits": checked.logits, "error": checked.error,
-                   "served": served, "record": plan.out})  # fmt: skip
+                   "served": asdict(served), "record": plan.out})  # fmt: skip
     else:
         _show_served(served, checked.logits)
         _show_left(plan)
