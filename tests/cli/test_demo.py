@@ -63,10 +63,7 @@ def test_a_demo_teaches_exports_serves_and_shows_before_and_after(
                  "10 of 10 answers are ours", f"fourge chat {out / 'export'}"):  # fmt: skip
         assert text in told.out, text
     assert (out / "export" / "model.safetensors").exists()
-    assert (
-        '"Ada"' in (out / "data" / "identity.jsonl").read_text()
-        or "Ada" in (out / "data" / "identity.jsonl").read_text()
-    )
+    assert "I am Ada." in (out / "data" / "identity.jsonl").read_text()
     found = [event for event in read_events(out / FILE) if event.get("of") == "transformers"]
     assert [event["kind"] for event in found] == ["answers", "verdict"]
     assert leaves(monkeypatch, *arguments, "--json") == 0  # it is there already
