@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from fourge.cli.guarded import run_under_guard
+from fourge.cli.options import MODEL
 from fourge.cli.screen import (
     bar,
     calm_libraries,
@@ -25,11 +26,12 @@ QUESTION = "What is the capital of France?"
     epilog="Exit status: 0 the logits are equal bit for bit, 1 they are not, 2 wrong input, 124 "
     "stopped by the guard."
 )
-@click.option("--model", default="smollm2-135m", show_default=True,
+@click.option("--model", default="smollm2-135m", show_default=True, type=MODEL,
               help="A transformers folder, a hub id, a .gguf or a .dat.")  # fmt: skip
 @click.option("--out", "out_path", type=click.Path(path_type=Path),
               help="Keep the export here, instead of in a folder that is removed.")  # fmt: skip
-@click.option("--question", default=QUESTION, show_default=True)
+@click.option("--question", default=QUESTION, show_default=True,
+              help="What the exported model is asked.")  # fmt: skip
 @click.option("--guard/--no-guard", default=True, show_default=True,
               help="Watch the machine's memory meanwhile.")  # fmt: skip
 @overwrite_option
