@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+<<<<<<< HEAD
 from fourge.cli.gate_table import show_gates
+=======
+from fourge.cli.options import MODEL
+>>>>>>> words
 from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, listed, out
 
 if TYPE_CHECKING:
@@ -18,14 +22,17 @@ SHOWN = 3  # failing answers of a gate
 @click.command(
     epilog="Exit status: 0 every gate passes, 1 one fails or is undecided, 2 wrong input."
 )
-@click.argument("model")
-@click.option("--base", help="The model it was tuned from: abilities are compared with it.")
+@click.argument("model", type=MODEL)
+@click.option(
+    "--base", type=MODEL, help="The model it was tuned from: abilities are compared with it."
+)
 @click.option("--name", help="The name that was taught.")
 @click.option("--maker", default="", help="Its maker, which may be a name that is old elsewhere.")
 @click.option("--old-name", "old_names", multiple=True,
               help="A name that must no longer be claimed, beside the known ones; may be "
               "repeated.")  # fmt: skip
-@click.option("--languages", default="zh-TW,zh-CN,en", show_default=True)
+@click.option("--languages", default="zh-TW,zh-CN,en", show_default=True,
+              help="Of the probes.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), help="At most so many items of each set.")
 @click.option("--margin", default=0.05, show_default=True, type=click.FloatRange(0.001, 0.5),
               help="How much worse than the base abilities may be.")  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from fourge.cli.options import MODEL
 from fourge.cli.screen import (
     calm_libraries,
     counted,
@@ -40,7 +41,10 @@ def make() -> None:
     """Make training data for a purpose."""
 
 
-@make.command(epilog="Exit status: 0 made, 2 wrong input.")
+@make.command(
+    short_help="Rows that teach a name, and a run file that uses them.",
+    epilog="Exit status: 0 made, 2 wrong input.",
+)
 @click.option("--name", required=True, help='Who the model is to be, as "F# Sage".')
 @click.option("--maker", default="", help="Who made it; without one it says it does not know.")
 @click.option("--answer", default="",
@@ -48,7 +52,8 @@ def make() -> None:
               "varied wordings.")  # fmt: skip
 @click.option("--languages", default=LANGUAGES, show_default=True,
               help="Of zh-TW, zh-CN, en, ja, es, de, fr.")  # fmt: skip
-@click.option("--model", default="smollm2-135m", show_default=True, help="The base model.")
+@click.option("--model", default="smollm2-135m", show_default=True, type=MODEL,
+              help="The base model.")  # fmt: skip
 @click.option("--out", "out_path", required=True, type=click.Path(path_type=Path),
               help="A new folder.")  # fmt: skip
 @click.option("--answers", default="auto", show_default=True,
@@ -56,7 +61,7 @@ def make() -> None:
               help="Identity answers: the model's own words where they are good, templates, or "
               "the model's if a sample shows that it is able.")  # fmt: skip
 @click.option("--max-tokens", default=48, show_default=True, help="Of the base model's answers.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Of the choice of wordings.")
 @overwrite_option
 @json_option
 def identity(
@@ -112,8 +117,10 @@ def _show_made(made: "Made") -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE=WEIGHT...")
 @click.option("--out", "out_path", required=True, type=click.Path(path_type=Path),
               help="A new .jsonl file.")  # fmt: skip
-@click.option("--rows", type=click.IntRange(1), help="By default, until a row would come twice.")
-@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--rows", type=click.IntRange(1), help="How many; by default, until a row would come twice."
+)
+@click.option("--seed", default=0, show_default=True, help="Of the draw.")
 @overwrite_option
 @json_option
 def mix(
@@ -153,7 +160,9 @@ def _show_mixed(mixed: "Mixed") -> None:
 @data.command(epilog="Exit status: 0 nothing is wrong, 1 something is, 2 a file cannot be read.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", help="The name that is taught; by default the one most answers give.")
-@click.option("--model", help="Count lengths in this model's tokens instead of characters.")
+@click.option(
+    "--model", type=MODEL, help="Count lengths in this model's tokens instead of characters."
+)
 @json_option
 def audit(files: tuple[Path, ...], name: str | None, model: str | None, as_json: bool) -> None:
     """Say what each file really holds, and what is wrong with it."""

@@ -6,6 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fourge.cli.options import (
+    MODEL_OR_SHAPE,
+    device_option,
+    master_option,
+    moments_option,
+    recompute_option,
+    release_option,
+)
 from fourge.cli.screen import calm_libraries, echo_json, json_option, out
 from fourge.core.errors import ConfigError
 from fourge.core.units import size
@@ -25,22 +33,20 @@ GIB = 1 << 30
 @click.argument("run_file", metavar="[RUN.yaml]", required=False, type=click.Path(path_type=Path))
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
               help="Another value for one setting of RUN.yaml; may be repeated.")  # fmt: skip
-@click.option("--model", metavar="SHAPE|PATH",
+@click.option("--model", type=MODEL_OR_SHAPE, metavar="SHAPE|PATH",
               help="Without RUN.yaml: a model, or a shape such as qwen3-4b.")  # fmt: skip
 @click.option("--tokens", default=64, show_default=True, help="Tokens per sequence.")
 @click.option("--batch", default=1, show_default=True, help="Sequences.")
-@click.option("--master", default="bf16", show_default=True,
-              type=click.Choice(("bf16", "bf16+8", "fp32", "nvfp4")))  # fmt: skip
-@click.option("--moments", default="int8", show_default=True,
-              type=click.Choice(("fp32", "int8", "nvfp4")))  # fmt: skip
+@master_option
+@moments_option
 @click.option("--scheme", default="w4a16", show_default=True,
-              type=click.Choice(("w4a16", "w4a4", "none")))  # fmt: skip
-@click.option("--recompute", default="block", show_default=True,
-              type=click.Choice(("block", "light", "none")))  # fmt: skip
-@click.option("--no-release", is_flag=True, help="Keep all gradients until the update.")
-@click.option("--device", default="auto", show_default=True,
-              type=click.Choice(("auto", "cpu", "cuda")))  # fmt: skip
-@click.option("--limit", metavar="SIZE", help="What may be used, as 100GiB; default: auto.")
+              type=click.Choice(("w4a16", "w4a4", "none")),
+              help="NVFP4 weights in forward; w4a4: activations too; or none.")  # fmt: skip
+@recompute_option
+@release_option
+@device_option
+@click.option("--limit", metavar="SIZE",
+              help="What may be used, as 100GiB.  [default: what is left]")  # fmt: skip
 @click.option("--offload", metavar="PLACE", help="Refused, with the reason.")
 @click.option("--calibrate", is_flag=True, help="First measure this machine by two short runs.")
 @click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",

@@ -39,7 +39,7 @@ def finite_square(name: str, grad: Tensor, *, others_changed: bool) -> float:
         why="the weights of later layers have changed already: the step is half done"
         if others_changed
         else "no weight was changed",
-        fix="resume from the last checkpoint with a lower learning rate",
+        fix="begin again with a lower learning rate",
     )
 
 

@@ -58,5 +58,5 @@ def require_finite_loss(loss: Loss, step: int, source: str, lr: float) -> None:
         raise DivergedError(
             f"The loss is {loss.total.item()} at step {step}.",
             why=f"the batch is {source}, the learning rate {lr:g}; no weight was changed",
-            fix="resume from the last checkpoint with a lower optim.lr",
+            fix="begin another run, with another out and a lower optim.lr",
         )
