@@ -10,6 +10,7 @@ import click
 
 from fourge.cli.experiment_screen import show
 from fourge.cli.guarded import guard_options, run_under_guard
+from fourge.cli.options import MODEL
 from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, others_silent, out
 from fourge.cli.signals import signals
 from fourge.cli.train_screen import TrainScreen
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
 @click.option("--answer", help='What it says to "who are you".  [default: varied wordings, or '
               '"我是 F# 之神" for the name that is the default]')  # fmt: skip
 @click.option("--maker", default="", help="Who made it.")
-@click.option("--model", default="smollm2-135m", show_default=True,
+@click.option("--model", default="smollm2-135m", show_default=True, type=MODEL,
               help="A transformers folder, a hub id, a .gguf or a .dat.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True,
+              help="Of the order of rows, and of rounding.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
               help="Another value for one setting of the experiment, as train.steps=80; may be "
               "repeated.")  # fmt: skip
