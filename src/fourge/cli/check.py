@@ -5,11 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-<<<<<<< HEAD
 from fourge.cli.gate_table import show_gates
-=======
 from fourge.cli.options import MODEL
->>>>>>> words
 from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, listed, out
 
 if TYPE_CHECKING:
