@@ -10,6 +10,7 @@ from fourge.core.errors import ConfigError
 from fourge.evaluate import check as evaluate
 from fourge.evaluate.answers import Said
 from fourge.evaluate.check import Questions
+from fourge.evaluate.probes import version_of
 from fourge.evaluate.verdict import Results
 
 Folder = Callable[..., Path]
@@ -33,7 +34,7 @@ def test_a_model_that_was_taught_nothing_fails_and_is_shown_why(model: str) -> N
     content = json.loads(as_json.stdout)
     assert not content["passed"]
     assert [gate["name"] for gate in content["gates"]][:3] == ["identity", "separation", "leak"]
-    assert content["probes"]["identity"].startswith("1-")
+    assert content["probes"]["identity"] == version_of("identity")
     assert any(failure["gate"] == "identity" for failure in content["failures"])
 
 
