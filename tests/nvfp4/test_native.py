@@ -151,6 +151,8 @@ def test_the_rule_is_rows_dtype_device_and_grad_mode() -> None:
     assert not native.takes_codes(torch.zeros(1, 32, dtype=torch.bfloat16), CODES)
     assert not native.takes_codes(torch.zeros(1, 32, device="meta"), CODES)
     assert native.takes_dense(torch.zeros(native.MOST_ROWS_DENSE, 32), narrow)
+    assert native.takes_dense(torch.zeros(0, 32), narrow)
+    assert native.times_dense(torch.zeros(0, 32), narrow, torch.zeros(4)).shape == (0, 4)
     assert not native.takes_dense(torch.zeros(native.MOST_ROWS_DENSE + 1, 32), narrow)
     assert native.takes_dense(torch.zeros(1, 32), narrow.float())
     assert not native.takes_dense(torch.zeros(1, 32), narrow.half())

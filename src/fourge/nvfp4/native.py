@@ -53,17 +53,17 @@ logger = logging.getLogger(__name__)
 
 def takes_codes(x: Tensor, weight: Nvfp4Matrix) -> bool:
     """Whether ``times_codes`` is for these: by shape, dtype, device and grad mode alone."""
-    return len(x) <= MOST_ROWS and _takes(x) and weight.packed_RC.is_cpu
+    return 0 < len(x) <= MOST_ROWS and _takes(x) and weight.packed_RC.is_cpu
 
 
 def takes_dense(x: Tensor, weight_RC: Tensor) -> bool:
-    """Whether ``times_dense`` is for these."""
+    """Whether ``times_dense`` is for these; also for no rows, which are not worth a copy of it."""
     can_read = weight_RC.dtype in (torch.bfloat16, torch.float32) and not weight_RC.shape[1] % BLOCK
     return can_read and len(x) <= MOST_ROWS_DENSE and _takes(x) and weight_RC.is_cpu
 
 
 def _takes(x: Tensor) -> bool:
-    return not torch.is_grad_enabled() and len(x) > 0 and can_write(x)
+    return not torch.is_grad_enabled() and can_write(x)
 
 
 def can_write(out: Tensor) -> bool:
