@@ -3,6 +3,7 @@ import torch
 
 from fourge.chat import batch
 from fourge.chat.batch import replies_as_they_come, reply_to_all
+from fourge.chat.rows import Rows
 from fourge.chat.session import Limits
 from fourge.core.errors import DataError, FormatError
 from fourge.data.records import Message
@@ -91,13 +92,13 @@ def test_a_step_never_has_more_rows_than_asked_and_has_them_while_some_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session, counts = session_of(), list[int]()
-    step = batch.Rows.step
+    step = Rows.step
 
-    def counted(rows: batch.Rows) -> torch.Tensor:
+    def counted(rows: Rows) -> torch.Tensor:
         counts.append(len(rows.ids))
         return step(rows)
 
-    monkeypatch.setattr(batch.Rows, "step", counted)
+    monkeypatch.setattr(Rows, "step", counted)
     limits = [2 + n % 9 for n in range(30)]
     replies = dict(
         replies_as_they_come(

@@ -152,6 +152,7 @@ def _in_turn(model: Any, asked: Sequence[_Asked], stops: frozenset[int]) -> Iter
     for each in asked:
         feed = Feed(model)
         logits_V = feed.hold(each.prompt)
+        assert logits_V is not None, "nobody halts it"
         while each.takes(token := int(logits_V.argmax()), stops):
             logits_V = feed.feed([token])[-1]
         yield each

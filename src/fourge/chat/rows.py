@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
+from fourge.chat.attention import in_groups
 from fourge.chat.finite import require_finite
 from fourge.chat.room import RoomyLayer, with_room
 
@@ -61,10 +62,11 @@ class Rows:
         tokens_B1 = torch.tensor([[ids[-1]] for ids in self.ids], device=device)
         positions_B1 = torch.tensor([[len(ids) - 1] for ids in self.ids], device=device)
         self.mask_BT = torch.cat([self.mask_BT, torch.ones_like(tokens_B1)], dim=1)
-        output = self.model(
-            tokens_B1, attention_mask=self.mask_BT, position_ids=positions_B1,
-            past_key_values=self.cache, use_cache=True,
-        )  # fmt: skip
+        with in_groups(self.model):
+            output = self.model(
+                tokens_B1, attention_mask=self.mask_BT, position_ids=positions_B1,
+                past_key_values=self.cache, use_cache=True,
+            )  # fmt: skip
         logits_BV: Tensor = output.logits[:, -1]
         require_finite(logits_BV, self.model, self.ids[0])
         return logits_BV
