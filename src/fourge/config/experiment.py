@@ -63,6 +63,7 @@ class MixSettings(Strict):
 
 class TeachSettings(TrainSettings):
     kl_to_base: NotNegative = 1.0
+    kl_top_k: Count = 1024  # with few, a rare token can take all of the rest unseen
 
 
 class GateSettings(Strict):

@@ -90,7 +90,7 @@ def run_file(model: str) -> str:
             ],
             "max_tokens": 256,
         },
-        "train": {"epochs": 3, "batch": 8, "kl_to_base": 1.0},
+        "train": {"epochs": 3, "batch": 8, "kl_to_base": 1.0, "kl_top_k": 1024},
         "optim": {"lr": 2e-5},
         "out": "run",
     }
