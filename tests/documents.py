@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("README.md", "README.zh-TW.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 
@@ -26,12 +26,17 @@ def commands(path: Path) -> list[str]:
     return [re.sub(r"\s+#\s.*$", "", line).strip() for line in found]
 
 
-def spans(path: Path) -> Iterator[str]:
-    """The code spans of the running text and of the tables."""
+def without_blocks(path: Path) -> str:
+    """The running text and the tables."""
     prose = text_of(path)
     for block in blocks(path):
         prose = prose.replace(block, "")
-    yield from re.findall(r"`([^`\n]+)`", prose)
+    return prose
+
+
+def spans(path: Path) -> Iterator[str]:
+    """The code spans of the running text and of the tables."""
+    yield from re.findall(r"`([^`\n]+)`", without_blocks(path))
 
 
 def named(path: Path) -> str:

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -57,12 +56,8 @@ def test_bash_takes_the_script() -> None:
     assert done.stdout.strip().endswith("fourge")
 
 
-def test_a_verb_is_completed_quickly_and_without_torch() -> None:
-    start = time.process_time()
+def test_a_verb_is_completed_without_torch() -> None:
     assert completed("fourge ch") == ["chat", "check"]
-    children = os.times()
-    assert time.process_time() - start < 1
-    assert children.children_user > 0
 
 
 def test_verbs_below_verbs_options_and_choices_are_completed() -> None:

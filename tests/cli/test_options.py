@@ -1,11 +1,11 @@
 import click
 from click.testing import CliRunner
 
-from fourge.cli.options import MODEL, MODEL_OR_SHAPE, SHAPES, device_option
+from fourge.cli.options import MODEL, MODEL_OR_SHAPE, SHAPES, ModelName, device_option
 from fourge.model.shapes import SHAPES as KNOWN
 
 
-def offered(kind: click.ParamType, text: str) -> list[tuple[str, str]]:
+def offered(kind: ModelName, text: str) -> list[tuple[str, str]]:
     command = click.Command("it", params=[click.Argument(["model"], type=kind)])
     items = kind.shell_complete(click.Context(command), command.params[0], text)
     return [(item.value, item.type) for item in items]

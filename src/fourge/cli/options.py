@@ -2,13 +2,14 @@
 
 import click
 from click.shell_completion import CompletionItem
+from click.types import StringParamType
 
 from fourge.model.embedded import EMBEDDED
 
 SHAPES = tuple(f"qwen3-{size}" for size in ("0.6b", "1.7b", "4b", "8b", "14b", "32b"))
 
 
-class ModelName(click.ParamType):
+class ModelName(StringParamType):
     """A path or a name; a shell completes it to the names that are known, and to files."""
 
     name = "model"
