@@ -157,3 +157,10 @@ def test_own_words_do_not_replace_a_prescribed_answer() -> None:
 def test_a_prescribed_answer_says_the_name() -> None:
     with pytest.raises(ConfigError, match="does not say the name"):
         Card("Ada", answer="I am Bob.")
+
+
+def test_few_wordings_leave_every_question_and_few_answers() -> None:
+    few, every = identity_rows(CARD, ["en"], wordings=2), identity_rows(CARD, ["en"])
+    assert [row.question for row in few] == [row.question for row in every]
+    direct = {row.answer for row in few if row.question.facet == "direct"}
+    assert len(direct) == 2 < len({row.answer for row in every if row.question.facet == "direct"})

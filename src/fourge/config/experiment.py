@@ -51,6 +51,7 @@ class IdentitySettings(Strict):
     answer: str = ""  # to "who are you"; templates without one
     languages: Annotated[Many[Text], Field(min_length=1)] = ("zh-TW", "zh-CN", "en")
     answers: Literal["model", "template", "auto"] = "auto"
+    wordings: Count | None = None  # of each kind of answer from a template; null: all there are
     max_tokens: Count = 48  # of the base model's own answers
 
 

@@ -87,8 +87,13 @@ def require_languages(languages: Sequence[str]) -> None:
         )
 
 
-def identity_rows(card: Card, languages: Sequence[str], seed: int = 0) -> list[Row]:
-    """Every facet in every language, answered from templates.
+def identity_rows(
+    card: Card, languages: Sequence[str], seed: int = 0, wordings: int | None = None
+) -> list[Row]:
+    """Every facet in every language, answered from templates, in at most so many wordings.
+
+    Which wording an answer has cannot be told from its question, so many of them leave a loss that
+    no model can lower: a small one is pushed about by it long after it knows its name.
 
     Raises:
         ConfigError: a language has no texts.
@@ -98,7 +103,7 @@ def identity_rows(card: Card, languages: Sequence[str], seed: int = 0) -> list[R
     for language in languages:
         texts = shipped("fourge.data", f"texts/identity-{language}.yaml")
         for facet in FACETS:
-            for row in _facet(card, texts, facet, language, seed):
+            for row in _facet(card, texts, facet, language, seed, wordings):
                 rows.setdefault(row.question.turns, row)
     return list(rows.values())
 
@@ -147,7 +152,14 @@ def _is_good(text: str, row: Row, card: Card) -> bool:
     )
 
 
-def _facet(card: Card, texts: Mapping[str, Any], facet: str, language: str, seed: int) -> list[Row]:
+def _facet(
+    card: Card,
+    texts: Mapping[str, Any],
+    facet: str,
+    language: str,
+    seed: int,
+    wordings: int | None,
+) -> list[Row]:
     name = f"{seed}/{language}/{facet}"
     asks = lines_of(texts["asks"][facet])
     others = [other for other in parts_of(texts["others"], "|") if not says(card.name, other)]
@@ -164,7 +176,11 @@ def _facet(card: Card, texts: Mapping[str, Any], facet: str, language: str, seed
             if facet == "direct" and card.answers(language):
                 rows.append(Row(question, card.answer, "card"))
             else:
-                rows.append(Row(question, _answer(card, texts, ask, facet, other, at), "template"))
+                forms = _forms(card, texts, ask, facet)[:wordings]
+                answer = forms[at % len(forms)].format(
+                    name=card.name, maker=card.maker, other=other
+                )
+                rows.append(Row(question, answer, "template"))
     return rows
 
 
@@ -181,13 +197,11 @@ def _chat(parts: Sequence[str]) -> tuple[Turn, ...]:
     return tuple(Turn(("user", "assistant")[at % 2], text) for at, text in enumerate(parts))
 
 
-def _answer(card: Card, texts: Mapping[str, Any], ask: str, facet: str, other: str, at: int) -> str:
-    """The answers of a kind in turn, so that no wording is more frequent than another."""
+def _forms(card: Card, texts: Mapping[str, Any], ask: str, facet: str) -> list[str]:
+    """The answers of a kind; taken in turn, no wording is more frequent than another."""
     kind = "premise" if "{other}" in ask else facet
     if kind in ("indirect", "dialogue", "system"):
         kind = "direct"
     if kind == "maker" and not card.maker:
         kind = "maker_unknown"
-    forms = lines_of(texts["answers"][kind])
-    form = forms[at % len(forms)]
-    return form.format(name=card.name, maker=card.maker, other=other)
+    return lines_of(texts["answers"][kind])

@@ -153,7 +153,7 @@ def _data(work: Work, card: Card) -> StageDone:
         answer = _answering(work, base.to(compute_dtype(device)), source.tokenizer())
         make_identity(
             card, plan.identity.languages, path, model=plan.model.path, answer=answer,
-            answers=plan.identity.answers, seed=plan.train.seed,
+            answers=plan.identity.answers, wordings=plan.identity.wordings, seed=plan.train.seed,
         )  # fmt: skip
     del base
     trim_heap()
