@@ -65,6 +65,7 @@ class MixSettings(Strict):
 class TeachSettings(TrainSettings):
     kl_to_base: NotNegative = 1.0
     kl_top_k: Count = 1024  # with few, a rare token can take all of the rest unseen
+    kl_teacher: Literal["dense", "nvfp4"] = "nvfp4"  # holds against it what is taught alone
 
 
 class GateSettings(Strict):

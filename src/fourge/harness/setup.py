@@ -124,7 +124,10 @@ def make_ready(checked: Checked, progress: Progress) -> Ready:
         backend=run.model.backend, progress=loaded,
     )  # fmt: skip
     base_digest = digest_of_weights(model)
-    teacher = _teacher(checked, model, base_digest, dtype, progress)
+    is_dense, teacher = run.train.kl_teacher == "dense", None
+    if is_dense:
+        compute_in_(model, dtype)
+        teacher = _teacher(checked, model, base_digest, progress)
     named = prepare_(
         model, scheme=run.model.scheme, keep=run.model.keep_bf16, backend=run.model.backend,
         master=run.optim.master, compute_dtype=dtype, last_layers=run.train.last_layers,
@@ -132,6 +135,8 @@ def make_ready(checked: Checked, progress: Progress) -> Ready:
     )  # fmt: skip
     if run.model.scheme == "w4a4":
         calibrate_(model, checked.source)
+    if not is_dense:
+        teacher = _teacher(checked, model, base_digest, progress)
     optimizer = _optimizer(run, named)
     optimizer.allocate()
     trim_heap()
@@ -178,17 +183,19 @@ def _rules(run: Run) -> list[GroupRule]:
 
 
 def _teacher(
-    checked: Checked, model: Any, base_digest: str, dtype: torch.dtype, progress: Progress
+    checked: Checked, model: Any, base_digest: str, progress: Progress
 ) -> TeacherCache | None:
+    """What the model, in the form that it has now, says to the rows that are held to it."""
     run = checked.run
     files = [i for i, entry in enumerate(run.data.mix) if entry.learn == "base"]
     if not files:
         return None
-    top_k = run.train.kl_top_k
-    path = run.out / cache_name(base_digest, checked.dataset, files, top_k)
+    top_k, form = run.train.kl_top_k, "dense"
+    if run.train.kl_teacher == "nvfp4":
+        form = f"{run.model.scheme} {sorted(run.model.keep_bf16)}"
+    path = run.out / cache_name(f"{base_digest} {form}", checked.dataset, files, top_k)
     if path.exists():
         return TeacherCache.load(path, top_k)
-    compute_in_(model, dtype)
     cache = ask_base(
         model, checked.dataset, files, top_k,
         progress=lambda done, total: progress("asking the base model", done, total),

@@ -1,9 +1,12 @@
 """The base model's own distribution, asked once and kept: what "forget nothing" is measured by.
 
-Before the first step the model, not yet quantised, reads every row that is to be held to it, and
-the log-probabilities of its top k tokens at every target position are kept: 8 bytes per token
-and position instead of a second model in memory. They are cached on disk under a digest of the
-weights, the data and k.
+Before the first step the model reads every row that is to be held to it, and the log-probabilities
+of its top k tokens at every target position are kept: 8 bytes per token and position instead of a
+second model in memory. They are cached on disk under a digest of the weights, the data and k.
+
+Asked before it is quantised (``kl_teacher: dense``), the model teaches what rounding took from it,
+too. Asked in NVFP4, it is no distance from itself at the start: all that is held against training
+is what training does. That is the clearer signal for teaching something new (docs/identity.md).
 
 Shapes: T target positions of a row or batch, K teacher tokens.
 """
@@ -68,9 +71,9 @@ def cache_nbytes(positions: int, top_k: int) -> int:
     return 8 * positions * top_k
 
 
-def cache_name(weights_digest: str, dataset: Dataset, files: Iterable[int], top_k: int) -> str:
+def cache_name(weights: str, dataset: Dataset, files: Iterable[int], top_k: int) -> str:
     """A file name that stands for everything the cache depends on."""
-    text = f"{weights_digest} {dataset.digest} {sorted(files)} {top_k}"
+    text = f"{weights} {dataset.digest} {sorted(files)} {top_k}"
     return f"teacher-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}.safetensors"
 
 
