@@ -7,7 +7,7 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: install demo test check format screenshots clean
+.PHONY: install demo test check format docs pictures screenshots clean
 
 install: $(READY)
 
@@ -34,9 +34,17 @@ format: $(READY)
 	$(BIN)/ruff format src tests
 	$(BIN)/ruff check --fix src tests
 
+# The site, in site/; every warning is an error.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# The pictures of docs/ideas, computed; NAMES="plan guard" draws some.
+pictures: $(READY)
+	$(BIN)/python -m tests.docs.pictures $(NAMES)
+
 # Needs Chromium; RUN=runs/identity shows a run of yours.
 screenshots: $(READY)
 	$(BIN)/python -m tests.report.screenshots $(RUN)
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

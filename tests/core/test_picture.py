@@ -19,6 +19,15 @@ def test_a_figure_is_written_in_the_format_of_its_name(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_an_svg_of_the_same_figure_has_the_same_bytes(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("one.svg", "two.svg"):
+        figure = figure_for(tmp_path / name, (2, 1))
+        figure.subplots().plot([1, 2], marker="o", clip_on=True)
+        write_figure(figure, tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
 @pytest.mark.parametrize("name", ["plan.txt", "plan"])
 def test_a_name_that_is_no_picture_s_is_refused(name: str) -> None:
     pytest.importorskip("matplotlib")

@@ -30,9 +30,12 @@ def figure_for(path: Path, inches: tuple[float, float] = (9, 5.5)) -> Any:
 
 
 def write_figure(figure: Any, path: Path) -> None:
-    """Write it whole, in place of an older one."""
-    with whole_file(path, overwrite=True) as temporary:
-        figure.savefig(temporary, format=_form(path), dpi=120)
+    """Write it whole, in place of an older one; an .svg of the same figure has the same bytes."""
+    from matplotlib import rc_context
+
+    undated = {"Date": None} if _form(path) == "svg" else None
+    with whole_file(path, overwrite=True) as temporary, rc_context({"svg.hashsalt": "fourge"}):
+        figure.savefig(temporary, format=_form(path), dpi=120, metadata=undated)
 
 
 def _form(path: Path) -> str:

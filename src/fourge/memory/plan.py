@@ -42,23 +42,29 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """What a run will hold, in bytes."""
+
     lines: tuple[Line, ...]
     weights: int  # parameters, in elements
     machine: str  # where the measured constants come from
 
     def of(self, phase: str) -> int:
+        """All that is alive in a phase."""
         return sum(line.nbytes for line in self.lines if phase in line.phases)
 
     @property
     def phases(self) -> dict[str, int]:
+        """The same for every phase, in their order."""
         return {phase: self.of(phase) for phase in PHASES}
 
     @property
     def peak_phase(self) -> str:
+        """The phase that holds the most."""
         return max(PHASES, key=self.of)
 
     @property
     def peak(self) -> int:
+        """What that phase holds."""
         return self.of(self.peak_phase)
 
     def require_fits(self, limit: int) -> None:
