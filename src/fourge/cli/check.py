@@ -1,6 +1,6 @@
 """``fourge check``: probe a model, compare it with its base, and say whether it passes."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -32,41 +32,62 @@ SHOWN = 3  # failing answers of a gate
               help="Of the probes.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), help="At most so many items of each set.")
 @click.option("--margin", default=0.05, show_default=True, type=click.FloatRange(0.001, 0.5),
-              help="How much worse than the base abilities may be.")  # fmt: skip
+              help="How much worse than the base abilities and tasks may be.")  # fmt: skip
 @click.option("--served-by", default="fourge", show_default=True,
               type=click.Choice(("fourge", "transformers")),
               help="Load MODEL as fourge does, or with plain transformers.")  # fmt: skip
+@click.option("--task", "tasks", multiple=True, metavar="TASK",
+              help="A task of lm-evaluation-harness, or the .yaml file of one, compared with the "
+              "base as one more gate; may be repeated.")  # fmt: skip
+@click.option("--task-limit", type=click.IntRange(1), help="At most so many items of each task.")
 @json_option
 def check(
     model: str, base: str | None, name: str | None, maker: str, old_names: tuple[str, ...],
-    languages: str, limit: int | None, margin: float, served_by: "Server", as_json: bool,
+    languages: str, limit: int | None, margin: float, served_by: "Server", tasks: tuple[str, ...],
+    task_limit: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Ask MODEL the probes: identity, separation, leak, abilities, degeneration, text.
 
     Answers are cached by the digest of the weights, so that a base is asked once.
     """
-    if name is None and base is None:
-        raise click.UsageError("Give --name, --base or both: without them nothing can be judged.")
+    _require_something(name, base, tasks, task_limit)
     calm_libraries()
     from fourge.data.identity import require_languages
     from fourge.data.names import OLD_NAMES
     from fourge.evaluate.check import check as check_model
     from fourge.evaluate.check import choose
     from fourge.evaluate.score import Names
+    from fourge.evaluate.tasks import find_tasks, task_gates
 
     chosen = listed(languages)
     require_languages(chosen)
     questions = choose(chosen, named=name is not None, limit=limit)
     names = None if name is None else Names(name, maker, (*OLD_NAMES, *old_names))
+    found = find_tasks(tasks) if tasks else []
     with counted() as progress:
         verdict = check_model(model, base, questions, names, margin=margin, served_by=served_by,
                               progress=progress)  # fmt: skip
+        if found and base is not None:
+            more = task_gates(model, base, found, margin=margin, limit=task_limit,
+                              served_by=served_by, progress=progress)  # fmt: skip
+            verdict = replace(verdict, gates=(*verdict.gates, *more))
     if as_json:
         echo_json({**asdict(verdict), "passed": verdict.passed, "probes": questions.versions})
     else:
         _show(verdict)
     if not verdict.passed:
         raise click.exceptions.Exit(1)
+
+
+def _require_something(
+    name: str | None, base: str | None, tasks: tuple[str, ...], task_limit: int | None
+) -> None:
+    if name is None and base is None:
+        raise click.UsageError("Give --name, --base or both: without them nothing can be judged.")
+    if tasks and base is None:
+        raise click.UsageError("Give --base: a --task is compared with it.")
+    if task_limit and not tasks:
+        raise click.UsageError("Give --task: without one, --task-limit limits nothing.")
 
 
 def _show(verdict: "Verdict") -> None:

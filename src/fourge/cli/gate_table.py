@@ -11,9 +11,12 @@ if TYPE_CHECKING:
 
 def show_gates(gates: "Iterable[Gate]", console: Console) -> None:
     """Base and tuned, what is needed, and the decision; below it what else is to be said."""
-    console.print(f"{'gate':<13} {'items':>5} {'base':>7} {'tuned':>7}  {'needed':<19} verdict")
+    gates = list(gates)
+    width = max([13, *(len(gate.name) for gate in gates)])
+    head = f"{'gate':<{width}} {'items':>5} {'base':>7} {'tuned':>7}  {'needed':<19} verdict"
+    console.print(head, soft_wrap=True)
     for gate in gates:
-        console.print(f"{gate.name:<13} {gate.items:>5} {_number(gate, gate.base):>7} "
+        console.print(f"{gate.name:<{width}} {gate.items:>5} {_number(gate, gate.base):>7} "
                       f"{_number(gate, gate.tuned):>7}  {gate.needed:<19} {gate.decision}",
                       soft_wrap=True)  # fmt: skip
         if gate.note:
@@ -31,4 +34,4 @@ def show_base(gates: "Iterable[Gate]", console: Console) -> None:
 def _number(gate: "Gate", value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.2f}" if gate.name == "text" else f"{value:.1%}"
+    return f"{value:.1%}" if gate.needed.endswith("%") else f"{value:.2f}"

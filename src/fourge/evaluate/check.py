@@ -68,7 +68,7 @@ def ask(
     model: str, questions: Questions, progress: Progress, served_by: Server = "fourge"
 ) -> Results:
     """Everything that is asked of one model."""
-    loaded, tokenizer = _plain(model) if served_by == "transformers" else _ours(model)
+    loaded, tokenizer = load_served(model, served_by)
     kept = Kept(cache_folder(), model_key(loaded, tokenizer, served_by))
     results = ask_loaded(loaded, tokenizer, questions, kept, _counter(model, progress))
     del loaded
@@ -76,14 +76,13 @@ def ask(
     return results
 
 
-def _ours(model: str) -> tuple[Any, Any]:
+def load_served(model: str, served_by: Server) -> tuple[Any, Any]:
+    """A model and its tokenizer, in memory."""
+    if served_by == "transformers":
+        return load_plain(Path(model)), load_plain_tokenizer(Path(model))
     source = open_source(model)
     tokenizer = source.tokenizer()
     return load_model(source, device=choose_device("auto")), tokenizer
-
-
-def _plain(model: str) -> tuple[Any, Any]:
-    return load_plain(Path(model)), load_plain_tokenizer(Path(model))
 
 
 def ask_loaded(
