@@ -48,8 +48,8 @@ def updated(
         param.grad = torch.randn(param.shape, generator=generator).to(param.dtype)
         moved = Moved()
         with torch.no_grad():
-            update_tensor_(name, whole(param), state, numbers(**changes), moments=moments, seed=seed,
-                           chunk_rows=chunk_rows, moved=moved)  # fmt: skip
+            update_tensor_(name, whole(param), state, numbers(**changes), moments=moments,
+                           seed=seed, chunk_rows=chunk_rows, moved=moved)  # fmt: skip
     return state, moved
 
 
@@ -187,8 +187,8 @@ def test_a_gradient_of_any_layout_is_read_as_what_it_shows() -> None:
         param.grad = given
         state = new_state(whole(param), "fp32", "fp32") | {"step": 1}
         with torch.no_grad():
-            update_tensor_("w", whole(param), state, numbers(), moments="fp32", seed=0, chunk_rows=None,
-                           moved=Moved())  # fmt: skip
+            update_tensor_("w", whole(param), state, numbers(), moments="fp32", seed=0,
+                           chunk_rows=None, moved=Moved())  # fmt: skip
     assert torch.equal(one, two)
 
 

@@ -28,7 +28,8 @@ def torchrun_argv(size: int, *command: str) -> list[str]:
 def started(argv: list[str]) -> "subprocess.Popen[str]":
     """A process in a session of its own, which ``ended`` can end with all that it started."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    quick = {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"}
+    environment = {**os.environ, "PYTHONPATH": path, **quick}
     return subprocess.Popen(
         argv, env=environment, cwd=ROOT, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,

@@ -1,4 +1,4 @@
-"""Trains a tiny model for some steps, as one rank or alone, and writes what came out."""
+"""Trains tiny models for some steps: one rank of a crew, or, called from a test, alone."""
 
 import json
 import sys
@@ -13,29 +13,22 @@ from fourge.data.batch import Batch
 from fourge.optim.adamw import AdamW
 from fourge.optim.part import whole
 from fourge.optim.schedule import Schedule
+from fourge.shard.engine import sharded_
 from fourge.shard.launched import launched
+from fourge.shard.ranks import joined
 from fourge.train.loop import Engine, Plan, StepResult, steps
 from tests.train.samples import batch_of, prepared
 
 LENGTHS = [(9, 17, 5, 12), (20, 6, 11, 8), (7, 7, 15, 10)]
 
 
-def trained(settings: dict[str, Any]) -> tuple[list[StepResult], dict[str, Tensor]]:
-    place = launched()
-    if place is None:
-        return _trained(settings, ALONE)
-    from fourge.shard.ranks import joined
-
-    with joined(place, "cpu") as ranks:
-        return _trained(settings, ranks)
-
-
-def _trained(settings: dict[str, Any], crew: Crew) -> tuple[list[StepResult], dict[str, Tensor]]:
+def trained(
+    settings: dict[str, Any], crew: Crew = ALONE
+) -> tuple[list[StepResult], dict[str, Tensor]]:
+    """What every step did, and the weights after the last."""
     model, named = prepared("qwen3", **settings["model"])
     engine, part_of = Engine(), whole
     if crew.size > 1:
-        from fourge.shard.engine import sharded_
-
         engine, part_of = sharded_(model, crew, compute=torch.float32)
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     optimizer = AdamW(named, crew=crew, part_of=part_of, **settings["optim"])
@@ -61,10 +54,13 @@ def _full(param: Tensor) -> Tensor:
 
 def main(settings_file: str, out: str) -> None:
     torch.set_num_threads(1)
-    results, weights = trained(json.loads(Path(settings_file).read_text()))
     place = launched()
-    if place is None or place.rank == 0:
-        torch.save({"results": results, "weights": weights}, out)
+    assert place is not None, "started by torchrun"
+    several = json.loads(Path(settings_file).read_text())
+    with joined(place, "cpu") as ranks:
+        found = {name: trained(settings, ranks) for name, settings in several.items()}
+    if place.rank == 0:
+        torch.save(found, out)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ class Crew:
 
     rank = 0
     size = 1
+    here = 1  # how many of them share this machine
 
     @property
     def is_first(self) -> bool:

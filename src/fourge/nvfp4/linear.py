@@ -26,8 +26,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from fourge.core.errors import ConfigError
 from fourge.nvfp4.blocks import E2M1_MAX, E4M3_MAX
-from fourge.nvfp4.gemm import Backend, Scheme, dense, dequant_linear, fp4_matmul
 from fourge.nvfp4.gathered import GatheredWeight
+from fourge.nvfp4.gemm import Backend, Scheme, dense, dequant_linear, fp4_matmul
 from fourge.nvfp4.kept import product
 from fourge.nvfp4.master import MasterWeight, adopt
 from fourge.nvfp4.matrix import (

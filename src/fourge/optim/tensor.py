@@ -67,8 +67,6 @@ def update_tensor_(
 ) -> None:
     """Update a parameter, or what is here of it, by its gradient, and its state, in place."""
     assert part.grad is not None, f"{name}: called without a gradient"
-    if not part.count:
-        return  # other processes have all of its rows
     value = part.value
     if isinstance(value, PackedWeight):
         stored, codes = value.matrix.packed_RC, 2

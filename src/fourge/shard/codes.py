@@ -48,14 +48,12 @@ class RowCodes:
 
     def amax(self) -> Tensor:
         """The largest magnitude here."""
-        return amax_of([self._local]) if len(self._local) else torch.zeros(())
+        return amax_of([self._local])
 
     def is_written(self) -> bool:
         """Whether the rows are no longer what their loaded codes stand for."""
         if self.loaded is None:
             return True
-        if not len(self._local):
-            return False
         return not torch.equal(dequantize(self.loaded, dtype=self._local.dtype), self._local)
 
     def matrix(self) -> Nvfp4Matrix:
@@ -68,11 +66,10 @@ class RowCodes:
         cols, device = self.shape[1], self._local.device
         packed = torch.zeros(self.padded, cols // 2, dtype=torch.uint8, device=device)
         scales = torch.zeros(self.padded, cols // BLOCK, dtype=torch.uint8, device=device)
-        if count := len(self._local):
-            matrix = self.matrix()
-            packed[:count] = matrix.packed_RC
-            self.sample = sampled(matrix.packed_RC).clone()
-            scales[:count] = matrix.block_scale_RB.view(torch.uint8)
+        matrix, count = self.matrix(), len(self._local)
+        packed[:count] = matrix.packed_RC
+        scales[:count] = matrix.block_scale_RB.view(torch.uint8)
+        self.sample = sampled(matrix.packed_RC).clone()
         self.sent += packed.nbytes + scales.nbytes
         return (packed, scales), None
 

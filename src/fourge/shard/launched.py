@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fourge.core.errors import ConfigError
 
-_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Launched:
     rank: int
     size: int
     local_rank: int
+    local_size: int = 1  # how many of them are on this machine
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
@@ -37,8 +38,8 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
             why="together they say that this process is one of several, and how to meet them",
             fix="start with torchrun, or unset RANK and WORLD_SIZE",
         )
-    rank, size, local = (_number(environment, name) for name in _NAMES[:3])
-    return Launched(rank, size, local) if size > 1 else None
+    place = Launched(*(_number(environment, name) for name in _NAMES[:4]))
+    return place if place.size > 1 else None
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

@@ -9,8 +9,9 @@ the middle of a block of packed moments too; they are kept whole on every rank, 
 (a mesh of N copies by 1 shard), and every rank makes the same update.
 
 Each rank's gradients have the compute dtype and are rounded to the master's only after they were
-summed. In a block that follows from its weights, which are gathered for the compute dtype; embedding
-and head are gathered in the master's, which is half as much, and have their ``grad_dtype`` set.
+summed. In a block that follows from its weights, which are gathered for the compute dtype. The
+embedding and the head are gathered in the master's, which is half as much, and have their
+``grad_dtype`` set.
 """
 
 from collections.abc import Callable
@@ -71,7 +72,7 @@ def shard_(model: Any, ranks: Ranks, *, compute: torch.dtype) -> Sharded:
     Raises:
         ConfigError: the model is in a form that cannot be sharded.
     """
-    _refuse(model)
+    _refuse(model, ranks.size)
     layers = nvfp4_layers(model)
     groups = scale_groups_of(model)
     parts = {name: RowCodes(layer, rows_of(layer.weight.shape[0], ranks.rank, ranks.size))
@@ -116,7 +117,14 @@ def _placing(ranks: Ranks) -> Place:
     return place
 
 
-def _refuse(model: Any) -> None:
+def _refuse(model: Any, size: int) -> None:
+    for name, param in model.named_parameters():
+        if param.dim() > 1 and rows_of(param.shape[0], size - 1, size).start >= param.shape[0]:
+            raise ConfigError(
+                f"{name} has {param.shape[0]} rows, too few for {size} processes.",
+                why="a row belongs to one of them, and each must have some",
+                fix="use fewer processes",
+            )
     if any(isinstance(param, PackedWeight) for param in model.parameters()):
         raise ConfigError(
             "A run on several processes cannot have optim.master nvfp4.",

@@ -1,6 +1,6 @@
 """What of a parameter this rank has: FSDP2's cut, said as the optimizer wants it.
 
-FSDP2 gives every rank ``ceil(rows / N)`` rows, the last ranks fewer or none. A parameter that is
+FSDP2 gives every rank ``ceil(rows / N)`` rows, the last ranks fewer. A parameter that is
 copied (a vector) is whole everywhere; in a sum over the ranks only the first counts it.
 """
 
@@ -13,7 +13,7 @@ from fourge.optim.part import Part
 
 
 def rows_of(count: int, rank: int, size: int) -> slice:
-    """The rows of a rank, padded: the slice may end, or begin, beyond the last."""
+    """The rows of a rank, padded: the slice may end beyond the last."""
     each = -(-count // size)
     return slice(rank * each, (rank + 1) * each)
 
@@ -31,7 +31,7 @@ def part_of(param: Tensor) -> Part:
     grad = None if grad is None else local_of(grad)
     if is_copied(param):
         return Part(here, grad, shape, counts=rank == 0)
-    first = min(rows_of(shape[0], rank, size).start, shape[0])
+    first = rows_of(shape[0], rank, size).start
     return Part(here, grad, shape, first * prod(shape[1:]))
 
 

@@ -44,7 +44,8 @@ class Ranks(Crew):
     """This process, and the way to the others."""
 
     def __init__(self, place: Launched, device: torch.device, store: Any) -> None:
-        self.rank, self.size, self.device, self._store = place.rank, place.size, device, store
+        self.rank, self.size, self.here = place.rank, place.size, place.local_size
+        self.device, self._store = device, store
         self._control = dist.group.WORLD
         data = "nccl" if device.type == "cuda" else "gloo"
         self._data = dist.new_group(backend=data, timeout=timedelta(seconds=STEP_S))
@@ -103,8 +104,14 @@ class Ranks(Crew):
             return True
 
 
+def ranks_of(crew: Crew) -> Ranks:
+    """A crew of more than one, as what it is."""
+    assert isinstance(crew, Ranks), "torchrun started this run"
+    return crew
+
+
 def _is_of_the_network(error: Exception) -> bool:
-    """gloo raises a plain RuntimeError; its text begins with the place in gloo's own source."""
+    """Gloo raises a plain RuntimeError; its text begins with the place in gloo's own source."""
     text = str(error)
     return isinstance(error, dist.DistError) or any(
         word in text for word in ("gloo/", "NCCL", "Connection closed", "Connection reset")
