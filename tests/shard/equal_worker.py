@@ -1,4 +1,4 @@
-"""Updates a sharded model by gradients that are given, whole, and writes its weights and moments."""
+"""Updates a sharded model by gradients that are given whole, and writes all that it has."""
 
 import sys
 

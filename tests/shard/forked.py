@@ -1,14 +1,14 @@
 """Ranks as forks of one program, in the environment that torchrun gives: libraries load once.
 
 ``torchrun`` is used where torchrun is what is tested. Here the store that it keeps is kept by the
-parent, and each rank runs the command line as a user would, its output in a file of its own.
+parent, and what each rank says is in a file of its own.
 """
 
 import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,14 +37,13 @@ class Death:
 
 
 def crew(
-    size: int, argv: Sequence[Sequence[str]], out: Path, death: Death | None = None,
-    timeout_s: float = 120.0,
+    size: int, work: Callable[[int], int], out: Path, death: Death | None = None,
+    timeout_s: float = 400.0,
 ) -> list[Rank]:  # fmt: skip
-    """Run a command on every rank (one argv for all, or one each), until all have ended."""
+    """Have every rank do something, until all have ended; ``work`` gives a status for a rank."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     out.mkdir(parents=True, exist_ok=True)
-    commands = argv if len(argv) == size else [argv[0]] * size
-    pids = [_fork(rank, size, store.port, commands[rank], out, death) for rank in range(size)]
+    pids = [_fork(rank, size, store.port, work, out, death) for rank in range(size)]
     if death is not None and death.after_s is not None:
         time.sleep(death.after_s)
         os.kill(pids[death.rank], signal.SIGKILL)
@@ -70,7 +69,7 @@ def _wait(pids: list[int], deadline: float) -> list[tuple[int, float]]:
 
 
 def _fork(
-    rank: int, size: int, port: int, argv: Sequence[str], out: Path, death: Death | None
+    rank: int, size: int, port: int, work: Callable[[int], int], out: Path, death: Death | None
 ) -> int:
     pid = os.fork()
     if pid:
@@ -87,14 +86,15 @@ def _fork(
         }  # fmt: skip
         if death is not None and death.rank == rank and death.operation is not None:
             _die_at(death.operation, out)
-        status = _command(argv)
+        status = work(rank)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
 
 
-def _command(argv: Sequence[str]) -> int:
+def command(argv: Sequence[str]) -> int:
+    """The command line, as a user would call it; its exit status."""
     from fourge.cli.main import main
 
     sys.argv = ["fourge", *argv]

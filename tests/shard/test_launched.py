@@ -17,7 +17,8 @@ def test_torchrun_s_environment_is_a_place_among_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "environment", [{}, {"RANK": "0"}, {"MASTER_ADDR": "x"}, {**SET, "RANK": "0", "WORLD_SIZE": "1"}]
+    "environment",
+    [{}, {"RANK": "0"}, {"MASTER_ADDR": "x"}, {**SET, "RANK": "0", "WORLD_SIZE": "1"}],
 )
 def test_a_process_on_its_own_has_no_place(environment: dict[str, str]) -> None:
     assert launched(environment) is None

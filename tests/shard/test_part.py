@@ -11,4 +11,6 @@ def test_the_ranks_rows_are_those_of_torch_chunk(rows: int, size: int) -> None:
     chunks = [len(chunk) for chunk in torch.arange(rows).chunk(size)]
     mine = [len(range(rows)[rows_of(rows, rank, size)]) for rank in range(size)]
     assert mine == chunks + [0] * (size - len(chunks))
-    assert len({part.stop - part.start for part in (rows_of(rows, r, size) for r in range(size))}) == 1
+    assert (
+        len({part.stop - part.start for part in (rows_of(rows, r, size) for r in range(size))}) == 1
+    )
