@@ -29,7 +29,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Which rank dies, and at which of its file operations, or after how long."""
+    """Which rank dies: at one of its file operations, or so long after training has begun."""
 
     rank: int
     operation: int | None = None
@@ -45,12 +45,19 @@ def crew(
     out.mkdir(parents=True, exist_ok=True)
     pids = [_fork(rank, size, store.port, work, out, death) for rank in range(size)]
     if death is not None and death.after_s is not None:
+        _wait_until_begun(out / "said-0.txt", timeout_s)
         time.sleep(death.after_s)
-        os.kill(pids[death.rank], signal.SIGKILL)
+        os.kill(pids[death.rank], signal.SIGKILL)  # nobody has waited for it yet
     ended = _wait(pids, time.monotonic() + timeout_s)
     first = min(at for _, at in ended)
     said = [(out / f"said-{rank}.txt").read_text() for rank in range(size)]
     return [Rank(status, text, at - first) for (status, at), text in zip(ended, said, strict=True)]
+
+
+def _wait_until_begun(said: Path, timeout_s: float) -> None:
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end and not (said.exists() and "computing in" in said.read_text()):
+        time.sleep(0.01)
 
 
 def _wait(pids: list[int], deadline: float) -> list[tuple[int, float]]:

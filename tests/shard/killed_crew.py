@@ -68,7 +68,7 @@ def main(folder: Path, model: Path, size: int, kills: int) -> None:
         death = Death(
             chance.randrange(size),
             operation=chance.randint(1, 40) if by_operation else None,
-            after_s=None if by_operation else chance.uniform(0.2, 2.5),
+            after_s=None if by_operation else chance.uniform(0.0, 1.0),
         )
         done += require_ended(trained(disturbed, size, death), death)
     assert all(rank.status == 0 for rank in trained(disturbed, size, None)), "it does not go on"

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -55,6 +55,7 @@ def refresh(layers: list[Nvfp4Linear], ranks: list[list[RowCodes]]) -> None:
 
 @given(st.integers(1, 5), st.integers(5, 40), st.integers(5, 40))
 def test_rows_quantised_apart_are_the_whole_quantised(size: int, one: int, two: int) -> None:
+    assume(all(rows_of(rows, size - 1, size).start < rows for rows in (one, two)))
     layers = layers_of(one, two)
     ranks = cut(layers, size)
     refresh(layers, ranks)
@@ -110,6 +111,7 @@ def test_loaded_codes_are_sent_until_any_rank_s_rows_are_written(written: bool) 
         with torch.no_grad():
             ranks[1][0]._local[0, 0] += 1
     refresh(layers, ranks)
-    (packed, _), _ = ranks[0][1].before(None)
-    assert torch.equal(packed, loaded[1].packed_RC[:4]) != written
+    assert (ranks[0][1].loaded is None) == written
     assert (ranks[0][1].scale == 0.125).item() != written
+    (packed, _), _ = ranks[0][1].before(None)
+    assert written or torch.equal(packed, loaded[1].packed_RC[:4])

@@ -27,7 +27,7 @@ def crew_of(place: Launched | None, device: str) -> Iterator[Crew]:
     if place.rank > 0:
         logging.getLogger("fourge").setLevel(logging.WARNING)
     kind = choose_device(device).type
-    with joined(place, kind) as ranks, _one_voice(place), ranks.watched():
+    with _one_voice(place), joined(place, kind) as ranks, ranks.watched():
         yield ranks
 
 

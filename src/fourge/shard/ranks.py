@@ -26,7 +26,7 @@ from fourge.core.errors import ConfigError, FourgeError, first_line
 from fourge.shard.launched import Launched
 
 SETUP_S = 900.0  # the slowest disk may take so much longer than the fastest
-MEET_S = 120.0  # for the other machines to be started
+MEET_S = 50.0  # torchrun starts them when all machines have met: what is left is imports
 STEP_S = 40.0  # within the minute that a run has to end in
 
 
@@ -85,29 +85,37 @@ class Ranks(Crew):
     @contextmanager
     def watched(self) -> Iterator[None]:
         """A block in which the loss of another rank becomes a ``RankLostError``."""
-        try:
+        with watching(self._store):
             yield
-        except (dist.DistError, RuntimeError) as error:
-            if not _is_of_the_network(error):
-                raise
-            raise RankLostError(
-                "Another rank is gone, so this run has ended on every rank.",
-                why=first_line(error),
-                fix="start again with --resume: it goes on from the last checkpoint",
-                said=not self._is_first_to_say(),
-            ) from error
-
-    def _is_first_to_say(self) -> bool:
-        try:
-            return bool(self._store.add("fourge/lost", 1) == 1)
-        except (dist.DistError, RuntimeError):  # torchrun itself is gone
-            return True
 
 
 def ranks_of(crew: Crew) -> Ranks:
     """A crew of more than one, as what it is."""
     assert isinstance(crew, Ranks), "torchrun started this run"
     return crew
+
+
+@contextmanager
+def watching(store: Any) -> Iterator[None]:
+    """A block in which the loss of another rank becomes a ``RankLostError``."""
+    try:
+        yield
+    except (dist.DistError, RuntimeError) as error:
+        if not _is_of_the_network(error):
+            raise
+        raise RankLostError(
+            "Another rank is gone, so this run has ended on every rank.",
+            why=first_line(error),
+            fix="start again with --resume: it goes on from the last checkpoint",
+            said=not _is_first_to_say(store),
+        ) from error
+
+
+def _is_first_to_say(store: Any) -> bool:
+    try:
+        return bool(store.add("fourge/lost", 1) == 1)
+    except (dist.DistError, RuntimeError):  # torchrun itself is gone
+        return True
 
 
 def _is_of_the_network(error: Exception) -> bool:
@@ -133,14 +141,17 @@ def joined(place: Launched, device_type: str) -> Iterator[Ranks]:
         backend = "cpu:gloo,cuda:nccl"
     store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=SETUP_S)))
     require_all_here(store, place)
-    dist.init_process_group(
-        backend, store=dist.PrefixStore("groups", store), rank=place.rank, world_size=place.size,
-        timeout=timedelta(seconds=SETUP_S),
-    )  # fmt: skip
     try:
-        yield Ranks(place, device, store)
+        with watching(store):
+            dist.init_process_group(
+                backend, store=dist.PrefixStore("groups", store), rank=place.rank,
+                world_size=place.size, timeout=timedelta(seconds=SETUP_S),
+            )  # fmt: skip
+            ranks = Ranks(place, device, store)
+        yield ranks
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def require_all_here(store: Any, place: Launched, wait_s: float = MEET_S) -> None:
@@ -155,16 +166,20 @@ def require_all_here(store: Any, place: Launched, wait_s: float = MEET_S) -> Non
     store.add("fourge/here", 1)
     end, here = time.monotonic() + wait_s, 0
     while time.monotonic() < end and here < place.size:
-        if store.check(["fourge/other size"]):
-            raise ConfigError(
-                "Ranks were started for different numbers of processes.",
-                why=store.get("fourge/other size").decode(),
-                fix="start every machine with the same --nnodes and --nproc-per-node",
-            )
+        here = store.add("fourge/here", 0)  # counted after its size was said
+        _refuse_other_size(store)
         time.sleep(0.02)
-        here = store.add("fourge/here", 0)
     if here < place.size:
         raise ConfigError(
             f"{here} of {place.size} ranks came within {wait_s:.0f} s.",
             fix="start torchrun on every machine, with the same --nnodes and rendezvous",
+        )
+
+
+def _refuse_other_size(store: Any) -> None:
+    if store.check(["fourge/other size"]):
+        raise ConfigError(
+            "Ranks were started for different numbers of processes.",
+            why=store.get("fourge/other size").decode(),
+            fix="start every machine with the same --nnodes and --nproc-per-node",
         )
