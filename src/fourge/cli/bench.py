@@ -103,6 +103,32 @@ def plan(as_json: bool) -> None:
         echo_json([asdict(row) for row in rows])
 
 
+@bench.command(short_help="Several processes: memory and bytes, against the plan.", epilog=_STATUS)
+@click.option("--model", default="qwen3-0.6b", show_default=True, help="A shape.")
+@click.option("--processes", "sizes", multiple=True, type=int, default=(1, 2, 4),
+              show_default=True, help="How many; may be repeated.")  # fmt: skip
+@click.option("--batch", default=4, show_default=True, help="Sequences, of all processes.")
+@click.option("--tokens", default=64, show_default=True, help="Tokens per sequence.")
+@json_option
+def shard(model: str, sizes: tuple[int, ...], batch: int, tokens: int, as_json: bool) -> None:
+    """A step on several processes of this machine: memory and bytes, against the plan.
+
+    Each line is one rank; the weights are random. Up to 12 GiB with the 0.6B shape.
+    """
+    calm_libraries()
+    from fourge.bench.shard import HEADER, compare
+
+    rows = []
+    if not as_json:
+        out.print(HEADER)
+    for row in compare(model, sizes, batch, tokens):
+        rows.append(row)
+        if not as_json:
+            out.print(row.text(), soft_wrap=True)
+    if as_json:
+        echo_json([asdict(row) for row in rows])
+
+
 @bench.command(short_help="Replies: against transformers and llama.cpp.", epilog=_STATUS)
 @click.option("--repeats", default=5, show_default=True, help="Rounds; the median counts.")
 @json_option

@@ -10,6 +10,7 @@ from fourge.cli.experiment_screen import show
 from fourge.cli.guarded import guard_options, run_under_guard
 from fourge.cli.screen import calm_libraries, echo_json, json_option, out
 from fourge.cli.signals import signals
+from fourge.cli.together import refuse_crew
 from fourge.cli.train_screen import TrainScreen
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def experiment(file: Path, settings: tuple[str, ...], lang: str, as_json: bool) 
     """
     from fourge.config.experiment import load_experiment
 
+    refuse_crew("experiment")
     plan = load_experiment(file, settings)
     if plan.guard.enabled:
         run_under_guard(guard_options(plan))

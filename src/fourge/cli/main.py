@@ -1,7 +1,7 @@
 """``fourge``: the command group, its errors and its exit statuses.
 
-Exit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged, 5 does not fit,
-124 stopped by the guard, 130 interrupted, 143 terminated.
+Exit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged, 4 another process of the
+run is gone, 5 does not fit, 124 stopped by the guard, 130 interrupted, 143 terminated.
 """
 
 import errno
@@ -59,7 +59,8 @@ class Verbs(click.Group):
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\nExit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged,\n"
-    "5 does not fit, 124 stopped by the guard, 130 interrupted, 143 terminated.",
+    "4 another process of the run is gone, 5 does not fit, 124 stopped by the guard,\n"
+    "130 interrupted, 143 terminated.",
 )
 @click.version_option(__version__, prog_name="fourge")
 def fourge() -> None:
