@@ -1,4 +1,4 @@
-"""Every link of every document leads to a file, and to a heading of it; and the checker can tell."""
+"""Every link of every document leads to a file and to a heading; and the checker can tell."""
 
 from pathlib import Path
 

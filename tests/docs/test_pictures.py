@@ -8,13 +8,27 @@ from fourge.guard.policy import Step
 from fourge.memory.plan import PHASES
 from tests.docs.examples import pages
 from tests.docs.links import links
-from tests.docs.pictures import gates, guard, moments, nvfp4, paper, plan, release, replay, stochastic
+from tests.docs.pictures import (
+    gates,
+    guard,
+    moments,
+    nvfp4,
+    paper,
+    plan,
+    release,
+    replay,
+    stochastic,
+)
 from tests.docs.pictures.__main__ import FOLDER, PICTURES, main
 
 
 def test_every_page_shows_its_picture_and_every_picture_has_a_page() -> None:
-    shown = {page.stem: Path(target).name for page in pages()
-             for target in links(page.read_text(encoding="utf-8")) if "/pictures/" in target}  # fmt: skip
+    shown = {
+        page.stem: Path(target).name
+        for page in pages()
+        for target in links(page.read_text(encoding="utf-8"))
+        if "/pictures/" in target
+    }
     assert shown == {name: f"{name}.svg" for name in PICTURES}
 
 
@@ -26,7 +40,6 @@ def test_a_picture_is_small_and_bears_no_date(name: str) -> None:
 
 
 def test_drawn_again_a_picture_is_the_same(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
         main(["gates", "guard"], folder)
@@ -53,7 +66,9 @@ def test_the_bars_of_a_phase_sum_to_what_the_plan_says_of_it(way: str) -> None:
     made = plan.planned(way)
     heights = plan.stacked(made)
     for at, phase in enumerate(PHASES):
-        assert sum(each[at] for each in heights.values()) * plan.GIB == pytest.approx(made.of(phase))
+        assert sum(each[at] for each in heights.values()) * plan.GIB == pytest.approx(
+            made.of(phase)
+        )
     assert sum(heights[plan.REST]) < 0.15 * sum(made.phases.values()) / plan.GIB
 
 
@@ -94,4 +109,6 @@ def test_more_tokens_kept_show_more_of_the_divergence_and_never_too_much() -> No
     both = replay.pair()
     seen = [replay.kept_divergence(both, top_k) for top_k in (1, 8, replay.DEFAULT, 1024)]
     assert seen == sorted(seen)
-    assert 0.8 < seen[2] / replay.whole_divergence(both) < seen[3] / replay.whole_divergence(both) < 1
+    assert (
+        0.8 < seen[2] / replay.whole_divergence(both) < seen[3] / replay.whole_divergence(both) < 1
+    )

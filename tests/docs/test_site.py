@@ -13,8 +13,6 @@ import yaml  # type: ignore[import-untyped]
 from tests.docs.hook import page_for, source_of
 from tests.docs.links import ROOT
 
-pytest.importorskip("mkdocs")
-
 
 def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]

@@ -54,7 +54,9 @@ def draw(figure: Any) -> None:
         axes.tick_params(axis="x", rotation=50)
     all_axes[0].set_ylabel("GiB", fontsize=9.5, color=paper.INK)
     handles, labels = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles[::-1], labels[::-1], fontsize=8.5, frameon=False, loc="outside right upper")
+    figure.legend(
+        handles[::-1], labels[::-1], fontsize=8.5, frameon=False, loc="outside right upper"
+    )
 
 
 def _draw_bars(axes: Any, heights: dict[str, list[float]]) -> None:

@@ -75,7 +75,9 @@ def draw(figure: Any) -> None:
     ):
         series = _thinned(backward_series(release=release))
         share = torch.linspace(0, 100, len(series))
-        axes.plot(share, series, color=colour, linewidth=1.4, label=f"{name}: {max(series):.1f} GiB")
+        axes.plot(
+            share, series, color=colour, linewidth=1.4, label=f"{name}: {max(series):.1f} GiB"
+        )
         axes.fill_between(share, series, color=colour, alpha=0.12, linewidth=0)
     paper.plain(axes, f"Backward pass of {MODEL}, {TOKENS} tokens: what is alive beside weights, "
                 "codes and moments", "operations done, %", "GiB")  # fmt: skip

@@ -27,7 +27,9 @@ def arrived(optimizer: torch.optim.Optimizer, weight: nn.Parameter, lr: float) -
     for _ in range(STEPS):
         weight.grad = sign.to(torch.bfloat16)
         optimizer.step()
-        moved.append(float(((before - _value(weight, optimizer.state[weight])) * sign).double().mean()) / lr)
+        moved.append(
+            float(((before - _value(weight, optimizer.state[weight])) * sign).double().mean()) / lr
+        )
     return moved
 
 
