@@ -1,57 +1,39 @@
-"""What the documents say can be done: commands parse, links lead somewhere."""
+"""What the documents say can be typed: every command parses, and every number is measured."""
 
 import re
 import shlex
-from pathlib import Path
 
-import click
 import pytest
 
-from fourge.cli.main import VERBS, fourge
+from fourge.cli.main import VERBS
+from tests.documents import DOCUMENTS, ROOT, commands, text_of, without_blocks
+from tests.test_docs import called
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def commands() -> list[str]:
-    found = []
-    for path in DOCUMENTS:
-        text = path.read_text(encoding="utf-8")
-        found += [
-            line.split("#")[0].strip() for line in re.findall(r"^\$ (fourge .*)$", text, re.M)
-        ]
-    return found
+COMMANDS = [line for path in DOCUMENTS for line in commands(path) if line.startswith("fourge ")]
+README, MEASURED = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
 def test_every_command_in_the_documents_parses(command: str) -> None:
-    words = shlex.split(command)[1:]
-    with fourge.make_context("fourge", list(words)) as context:
-        verb = fourge.get_command(context, words[0])
-        assert verb is not None
-        if isinstance(verb, click.Group):
-            child = verb.get_command(context, words[1])
-            assert child is not None
-            child.make_context(words[1], words[2:])
-        else:
-            verb.make_context(words[0], words[1:])
+    verb, words = called(shlex.split(command)[1:])
+    verb.make_context("fourge", words)
 
 
 def test_the_documents_show_every_verb() -> None:
-    shown = {shlex.split(command)[1] for command in commands()}
+    shown = {shlex.split(command)[1] for command in COMMANDS}
     assert shown >= set(VERBS) - {"demo"}
-    assert "make demo" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in text_of(README)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_leads_somewhere(path: Path) -> None:
-    for link in re.findall(r"\]\((?!http)([^)#]+)", path.read_text(encoding="utf-8")):
-        assert (path.parent / link).exists(), link
+def test_every_number_with_a_unit_is_among_the_measured_ones() -> None:
+    found = re.findall(r"\d[\d.,]* (?:GiB|MiB|GB/s|MB|%)", without_blocks(README))
+    assert len(found) >= 8
+    measured = text_of(MEASURED)
+    assert [number for number in found if number not in measured] == []
 
 
-def test_every_test_that_the_documents_name_is_there() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for name in re.findall(r"`tests/[\w/]+\.py", text):
-        assert (ROOT / name.strip("`")).exists(), name
-    for name in re.findall(r"::(test_\w+)", text):
-        assert any(f"def {name}(" in p.read_text() for p in (ROOT / "tests").rglob("*.py")), name
+def test_what_make_is_asked_for_is_a_target() -> None:
+    targets = re.findall(r"^(\w+):", text_of(ROOT / "Makefile"), re.M)
+    asked = [line.split()[1] for line in commands(README) if line.startswith("make ")]
+    assert set(asked) <= set(targets)
+    assert {"demo", "install", "test"} <= set(asked)

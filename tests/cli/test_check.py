@@ -8,9 +8,11 @@ from click.testing import CliRunner
 from fourge.cli.check import check
 from fourge.core.errors import ConfigError
 from fourge.evaluate import check as evaluate
+from fourge.evaluate import tasks as tasks_module
 from fourge.evaluate.answers import Said
 from fourge.evaluate.check import Questions
-from fourge.evaluate.verdict import Results
+from fourge.evaluate.probes import version_of
+from fourge.evaluate.verdict import Results, gate_of_rights
 
 Folder = Callable[..., Path]
 
@@ -33,12 +35,12 @@ def test_a_model_that_was_taught_nothing_fails_and_is_shown_why(model: str) -> N
     content = json.loads(as_json.stdout)
     assert not content["passed"]
     assert [gate["name"] for gate in content["gates"]][:3] == ["identity", "separation", "leak"]
-    assert content["probes"]["identity"].startswith("1-")
+    assert content["probes"]["identity"] == version_of("identity")
     assert any(failure["gate"] == "identity" for failure in content["failures"])
 
 
 def test_a_model_that_passes_leaves_with_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(model: str, questions: Questions, progress: object) -> Results:
+    def answer(model: str, questions: Questions, *how: object) -> Results:
         texts = {"identity": "我是 F# 之神。", "abilities": "?"}
         said = [Said(texts.get(probe.set, "好。"), 3, True) for probe in questions.probes]
         for at, probe in enumerate(questions.probes):
@@ -56,6 +58,29 @@ def test_a_model_that_passes_leaves_with_zero(monkeypatch: pytest.MonkeyPatch) -
     renamed = CliRunner().invoke(check, ["m", "--name", "Zed", "--old-name", "F# 之神"])
     assert renamed.exit_code == 1
     assert "F# 之神 is claimed" in renamed.stdout
+
+
+def test_a_task_is_one_more_gate_and_can_be_the_one_that_fails(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gates(tuned: str, base: str, tasks: object, **how: object) -> object:
+        assert (tasks, how["limit"], how["margin"]) == (["arc_easy", "my.yaml"], 7, 0.1)
+        return [gate_of_rights("task arc_easy", [True] * 9, [False] * 9, 0.1)]
+
+    monkeypatch.setattr(tasks_module, "find_tasks", list)
+    monkeypatch.setattr(tasks_module, "task_gates", gates)
+    args = [model, "--base", model, "--limit", "1", "--margin", "0.1", "--task-limit", "7",
+            "--task", "arc_easy", "--task", "my.yaml"]  # fmt: skip
+    result = CliRunner().invoke(check, args)
+    assert result.exit_code == 1, result.output
+    assert "task arc_easy     9  100.0%    0.0%  >= base - 10%       fail" in result.stdout
+
+
+def test_a_task_without_a_base_and_a_limit_without_a_task_are_refused() -> None:
+    alone = CliRunner().invoke(check, ["m", "--name", "Al", "--task", "arc_easy"])
+    assert (alone.exit_code, "Give --base" in alone.output) == (2, True)
+    limit = CliRunner().invoke(check, ["m", "--base", "b", "--task-limit", "4"])
+    assert (limit.exit_code, "Give --task" in limit.output) == (2, True)
 
 
 def test_nothing_to_judge_and_unknown_languages_are_refused() -> None:

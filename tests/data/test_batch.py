@@ -95,3 +95,23 @@ def test_every_token_but_the_first_is_a_target() -> None:
     batch = whole_batch(torch.arange(12).view(2, 6))
     assert batch.targets == 10
     assert batch.target_BT[0].tolist() == [1, 2, 3, 4, 5, MASKED]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_parts_of_a_batch_are_its_rows_in_order(size: int) -> None:
+    tokens = torch.arange(1, 41).view(4, 10)
+    batch = whole_batch(tokens)
+    parts = [batch.part(rank, size) for rank in range(size)]
+    assert torch.equal(torch.cat([part.token_BT for part in parts]), tokens)
+    assert [row for part in parts for row in part.rows] == list(batch.rows)
+    assert sum(part.targets for part in parts) == batch.targets
+
+
+def test_a_part_is_as_wide_as_its_own_longest_row() -> None:
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    mask[1, 3:] = False
+    target = torch.full((2, 6), MASKED)
+    target[:, 0] = 5
+    batch = Batch(torch.ones(2, 6, dtype=torch.int64), target, mask, ("a", "b"), ((0, 0), (0, 1)))
+    assert batch.part(0, 2).token_BT.shape == (1, 6)
+    assert batch.part(1, 2).token_BT.shape == (1, 3)

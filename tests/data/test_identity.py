@@ -137,3 +137,30 @@ def test_a_model_that_is_able_answers_everything_under_the_card() -> None:
     for messages in model.asked:
         assert "You are F# 之神, made by Fourge Lab." in messages[0]["content"]
         assert [each["role"] for each in messages].count("system") == 1
+
+
+def test_a_prescribed_answer_is_given_to_direct_questions_in_its_language() -> None:
+    card = Card("F# 之神", answer="我是 F# 之神")
+    rows = identity_rows(card, ["zh-TW", "zh-CN", "en"])
+    for row in rows:
+        prescribed = row.question.facet == "direct" and row.question.language != "en"
+        assert (row.answer == card.answer and row.by == "card") == prescribed, row
+
+
+def test_own_words_do_not_replace_a_prescribed_answer() -> None:
+    card = Card("Ada", answer="I am Ada, at your service.")
+    rows = own_words(identity_rows(card, ["en"]), card, Spoken({}, "My name is Ada."), always=True)
+    assert {row.by for row in rows if row.question.facet == "direct"} == {"card"}
+    assert {row.by for row in rows if row.question.facet != "direct"} == {"model"}
+
+
+def test_a_prescribed_answer_says_the_name() -> None:
+    with pytest.raises(ConfigError, match="does not say the name"):
+        Card("Ada", answer="I am Bob.")
+
+
+def test_few_wordings_leave_every_question_and_few_answers() -> None:
+    few, every = identity_rows(CARD, ["en"], wordings=2), identity_rows(CARD, ["en"])
+    assert [row.question for row in few] == [row.question for row in every]
+    direct = {row.answer for row in few if row.question.facet == "direct"}
+    assert len(direct) == 2 < len({row.answer for row in every if row.question.facet == "direct"})

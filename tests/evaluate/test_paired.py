@@ -14,6 +14,7 @@ from fourge.evaluate.paired import (
     items_needed,
     mcnemar,
     not_worse,
+    numbers_needed,
 )
 
 counts = st.integers(0, 40)
@@ -136,3 +137,15 @@ def test_the_bootstrap_agrees_with_scipys_and_with_itself() -> None:
 def test_equal_numbers_leave_no_doubt_and_no_numbers_leave_all() -> None:
     assert bootstrap([1.0, 2.0], [1.0, 2.0]) == Paired(2, 0.0, 0.0, 0.0)
     assert not_worse(bootstrap([], []), 0.1) == "undecided"
+
+
+def test_the_numbers_needed_would_have_narrowed_the_interval_enough() -> None:
+    gaps = [0.3 * math.sin(7 * number) - 0.02 for number in range(40)]
+    paired = bootstrap([0.0] * 40, gaps)
+    assert not_worse(paired, 0.05) == "undecided"
+    count = numbers_needed(paired, 0.05)
+    spread = math.sqrt(sum((gap - paired.difference) ** 2 for gap in gaps) / 40)
+    expected = 6.18 * spread**2 / (0.05 + paired.difference) ** 2
+    assert count == pytest.approx(expected, rel=0.15)
+    assert not_worse(bootstrap([0.0] * count, (gaps * count)[:count]), 0.05) == "pass"
+    assert numbers_needed(bootstrap([], []), 0.05) == 1

@@ -103,4 +103,4 @@ def test_a_digest_is_of_what_is_asked_and_of_the_limit() -> None:
 def test_a_version_is_a_number_and_a_digest() -> None:
     versions = {version_of(name) for name in SETS}
     assert len(versions) == len(SETS)
-    assert all(re.fullmatch(r"1-[0-9a-f]{8}", version) for version in versions)
+    assert all(re.fullmatch(r"\d+-[0-9a-f]{8}", version) for version in versions)

@@ -98,7 +98,7 @@ def test_a_checkpoint_of_an_export_is_exported_anew(
     opened = replace(open_any(exported), checkpoint=Path(exported))
     written: list[Path] = []
     monkeypatch.setattr("fourge.evaluate.sides.export", lambda out, path, to: written.append(path))
-    monkeypatch.setattr("fourge.evaluate.sides._in_transformers", lambda folder, device: folder)
+    monkeypatch.setattr("fourge.evaluate.sides.load_plain", lambda folder, **how: folder)
     with loaded(Side("", opened, "transformers", "bfloat16"), "cpu") as folder:
         assert written == [folder]
     with loaded(Side("", open_any(exported), "transformers", "bfloat16"), "cpu") as folder:

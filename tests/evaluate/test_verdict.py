@@ -1,9 +1,11 @@
+import math
+
 import pytest
 
 from fourge.evaluate.answers import Said
 from fourge.evaluate.probes import Probe
 from fourge.evaluate.score import Names
-from fourge.evaluate.verdict import Gate, Results, Verdict, judge
+from fourge.evaluate.verdict import Gate, Results, Verdict, gate_of_numbers, judge
 from tests.evaluate.samples import probe, said
 
 NAMES = Names("Al")
@@ -109,6 +111,9 @@ def test_text_is_judged_by_the_loss_piece_by_piece(
     gate = gates(judge([], tuned, base, None))["text"]
     assert gate.decision == decision
     assert gate.note.startswith(f"{added + 0.0:+.4f} nats")
+    assert gate.needed == "<= base + 0.05 nats"
+    assert ("about 20 items would decide" in gate.note) == (decision == "undecided")
+    assert gate.tuned == pytest.approx(math.exp(sum(tuned.losses) / pieces))
 
 
 def test_without_a_base_or_a_name_there_are_no_gates_about_them() -> None:
@@ -121,3 +126,15 @@ def test_without_a_base_or_a_name_there_are_no_gates_about_them() -> None:
                     Results((said("yes"),) * 120, LOSSES), Results((said("yes"),) * 120, LOSSES),
                     None)  # fmt: skip
     assert list(gates(unnamed)) == ["abilities", "degeneration", "text"]
+
+
+def test_numbers_are_better_when_they_are_greater_unless_it_is_said() -> None:
+    base = [0.5 + 0.01 * number for number in range(40)]
+    tuned = [number - 0.2 for number in base]
+    worse = gate_of_numbers("f1", base, tuned, 0.1)
+    assert (worse.decision, worse.needed) == ("fail", ">= base - 0.1")
+    assert worse.note == "-0.2000 (-0.2000 to -0.2000)"
+    assert (worse.base, worse.tuned) == pytest.approx((0.695, 0.495))
+    better = gate_of_numbers("error", base, tuned, 0.1, lower_is_better=True)
+    assert (better.decision, better.needed) == ("pass", "<= base + 0.1")
+    assert better.note == worse.note

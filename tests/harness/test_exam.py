@@ -7,7 +7,7 @@ from fourge.evaluate.check import Questions
 from fourge.evaluate.paired import Decision, Paired
 from fourge.evaluate.score import Names
 from fourge.evaluate.verdict import Gate, Verdict
-from fourge.harness.exam import Exam, against, collapse, not_passed, numbers
+from fourge.harness.exam import Exam, against, collapse, not_passed, numbers, rows, side_by_side
 from tests.harness.experiment_samples import PROBES, said_by
 
 
@@ -66,3 +66,18 @@ def test_a_part_of_an_exam_has_the_bases_answers_to_that_part() -> None:
     assert part.base.said == exam.base.said[4:6]
     (leak,) = [gate for gate in part.judged(said_by("good", few)).gates if gate.name == "leak"]
     assert (leak.items, leak.base, leak.tuned) == (2, 1.0, 1.0)
+
+
+def test_every_gate_is_recorded_with_its_items_and_what_is_said_of_it() -> None:
+    found = verdict(text=(12.3456789, math.inf, "fail"))
+    (row,) = rows(found.gates)
+    assert row == {"name": "text", "items": 9, "needed": ">= 98%", "decision": "fail", "note": "",
+                   "base": 12.345679, "tuned": None}  # fmt: skip
+
+
+def test_answers_stand_side_by_side() -> None:
+    questions = Questions(PROBES, (), {})
+    exam = Exam(questions, said_by("untaught", questions), Names("Ada"), 0.05)
+    told = side_by_side(exam, said_by("good", questions))
+    assert [row["prompt"] for row in told] == [probe.prompt for probe in PROBES]
+    assert any("Ada" in row["tuned"] and "Ada" not in row["base"] for row in told)

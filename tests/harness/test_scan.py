@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fourge.core.errors import FormatError, OutputError
-from fourge.core.events import EventLog
+from fourge.core.events import EventLog, read_events
 from fourge.evaluate import verdict
 from fourge.evaluate.score import Names
 from fourge.harness import scan as module
@@ -62,6 +62,16 @@ def test_what_was_found_before_a_kill_is_not_asked_again(
     candidate = work.out / "candidates" / "01-step-1-share-0.5"
     written = (candidate / "model.safetensors").stat().st_mtime_ns
     _, export = scanned(work, tmp_path)
+    gates, answers = (
+        [event for event in read_events(work.log.path) if event["kind"] == kind]
+        for kind in ("verdict", "answers")
+    )
+    assert [(event["name"], event["of"]) for event in gates] == [
+        (event["name"], event["of"]) for event in answers
+    ]
+    assert [gate["name"] for gate in gates[-1]["gates"]] == list(gates[-1]["numbers"])
+    assert all(gate["items"] for gate in gates[-1]["gates"])
+    assert any("Ada" in row["tuned"] for row in answers[-1]["rows"])
     assert asked == [
         "01-step-1-share-0.25",
         "01-step-1-share-0.5",

@@ -49,13 +49,12 @@ def within_bound(y: Tensor, x: Tensor, weight_RC: Tensor) -> bool:
 
 @needs_kernels
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 140), st.integers(1, 20), st.integers(1, 8), st.integers(0, 99))
+@given(st.integers(1, 140), st.integers(1, 20), st.integers(1, 20), st.integers(0, 99))
 def test_a_product_is_that_of_the_decoded_weight_within_the_bound(
     rows: int, blocks: int, count: int, seed: int
 ) -> None:
     matrix = random_matrix(rows, 16 * blocks, seed)
     x = torch.randn(count, 16 * blocks, generator=torch.Generator().manual_seed(seed))
-    assert native.takes_codes(x, CODES)
     assert within_bound(native.times_codes(x, matrix, None), x, dequantize(matrix))
     bf16_RC = torch.randn(rows, 16 * blocks).bfloat16()
     product = native.times_dense(x, bf16_RC, None)
@@ -87,7 +86,7 @@ def test_every_code_and_every_scale_decodes_as_the_reference_does() -> None:
 @needs_kernels
 def test_neither_threads_nor_other_rows_change_a_bit() -> None:
     matrix, bf16_RC = random_matrix(777, 272), torch.randn(777, 272).bfloat16()
-    x = torch.randn(7, 272)
+    x = torch.randn(23, 272)
     together = native.times_codes(x, matrix, None), native.times_dense(x, bf16_RC, None)
     threads = torch.get_num_threads()
     try:
@@ -97,10 +96,34 @@ def test_neither_threads_nor_other_rows_change_a_bit() -> None:
             assert torch.equal(native.times_dense(x, bf16_RC, None), together[1])
     finally:
         torch.set_num_threads(threads)
-    for m in range(7):
+    for m in range(23):
         alone = x[m : m + 1]
         assert torch.equal(native.times_codes(alone, matrix, None)[0], together[0][m])
         assert torch.equal(native.times_dense(alone, bf16_RC, None)[0], together[1][m])
+
+
+@needs_kernels
+def test_wider_registers_change_no_bit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    matrix, bf16_RC, x = (
+        random_matrix(131, 272),
+        torch.randn(131, 272).bfloat16(),
+        torch.randn(19, 272),
+    )
+
+    def products() -> list[Tensor]:
+        native._kernels.cache_clear()
+        out = native.decode_(matrix, torch.empty(131, 272))
+        few = [native.times_codes(x[:count], matrix, None) for count in range(1, 20)]
+        return [out, native.times_dense(x, bf16_RC, None), *few]
+
+    as_it_is = products()
+    with monkeypatch.context() as narrow:
+        narrow.setenv("XDG_CACHE_HOME", str(tmp_path))
+        narrow.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+        with_avx2 = products()
+        assert len(list(tmp_path.rglob("native-*.so"))) == 1
+    native._kernels.cache_clear()
+    assert all(torch.equal(*pair) for pair in zip(as_it_is, with_avx2, strict=True))
 
 
 @needs_kernels
@@ -128,6 +151,8 @@ def test_the_rule_is_rows_dtype_device_and_grad_mode() -> None:
     assert not native.takes_codes(torch.zeros(1, 32, dtype=torch.bfloat16), CODES)
     assert not native.takes_codes(torch.zeros(1, 32, device="meta"), CODES)
     assert native.takes_dense(torch.zeros(native.MOST_ROWS_DENSE, 32), narrow)
+    assert native.takes_dense(torch.zeros(0, 32), narrow)
+    assert native.times_dense(torch.zeros(0, 32), narrow, torch.zeros(4)).shape == (0, 4)
     assert not native.takes_dense(torch.zeros(native.MOST_ROWS_DENSE + 1, 32), narrow)
     assert native.takes_dense(torch.zeros(1, 32), narrow.float())
     assert not native.takes_dense(torch.zeros(1, 32), narrow.half())

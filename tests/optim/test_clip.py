@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from fourge.core.errors import DivergedError
 from fourge.nvfp4 import compiled
-from fourge.optim.clip import GROWTH, MEMORY, WIDTH, finite_square, global_scale, tensor_scale
+from fourge.optim.clip import (
+    GROWTH,
+    MEMORY,
+    WIDTH,
+    global_scale,
+    require_finite_square,
+    square_of,
+    tensor_scale,
+)
 
 SHAPES = [(1,), (7,), (WIDTH - 1,), (WIDTH,), (WIDTH + 1,), (3, 5, 17), (63, WIDTH), (61, 263)]
 
@@ -23,25 +31,25 @@ def test_the_square_is_that_of_torch_s_norm(
     torch.manual_seed(sum(shape))
     grad = (torch.randn(shape) * torch.exp(torch.randn(shape)) * size).to(dtype)
     expected = torch.linalg.vector_norm(grad.double()).item() ** 2
-    assert finite_square("w", grad, others_changed=False) == pytest.approx(expected, rel=1e-6)
+    assert square_of(grad) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.slow
 def test_the_compiled_sum_is_the_plain_one_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     grad = torch.randn(301, 263).bfloat16()
-    found = finite_square("w", grad, others_changed=False)
+    found = square_of(grad)
     assert found == pytest.approx(grad.double().square().sum().item(), rel=1e-6)
     monkeypatch.setattr(compiled, "_can_compile", lambda device: False)
-    assert finite_square("w", grad, others_changed=False) == found
+    assert square_of(grad) == found
 
 
 def test_a_gradient_that_is_a_view_is_measured_as_what_it_shows() -> None:
     grad = torch.randn(40, 30)
     expected = grad.double().square().sum().item()
-    assert finite_square("w", grad.t(), others_changed=False) == pytest.approx(expected, rel=1e-6)
-    assert finite_square("w", grad[:0], others_changed=False) == 0.0
-    assert finite_square("w", torch.zeros(300), others_changed=False) == 0.0
+    assert square_of(grad.t()) == pytest.approx(expected, rel=1e-6)
+    assert square_of(grad[:0]) == 0.0
+    assert square_of(torch.zeros(300)) == 0.0
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf"), 1e20, -1e30])
@@ -52,7 +60,7 @@ def test_one_bad_value_anywhere_is_refused(bad: float, place: int) -> None:
     grad[place] = bad
     for changed, said in ((False, "no weight was changed"), (True, "the step is half done")):
         with pytest.raises(DivergedError, match=r"gradient of q_proj is not finite") as caught:
-            finite_square("q_proj", grad, others_changed=changed)
+            require_finite_square("q_proj", square_of(grad), others_changed=changed)
         assert said in caught.value.why
 
 

@@ -13,6 +13,7 @@ from fourge.nvfp4.packed import PackedWeight
 from fourge.optim.masters import MasterFormat
 from fourge.optim.moments import FORMATS, MomentFormat
 from fourge.optim.moved import Moved
+from fourge.optim.part import whole
 from fourge.optim.tensor import CHUNK, new_state, scratch_nbytes, update_tensor_
 from tests.nvfp4.test_matrix import same
 from tests.optim.test_kernel import numbers
@@ -40,15 +41,15 @@ def updated(
     **changes: float,
 ) -> tuple[dict[str, Any], Moved]:
     """The parameter after some steps with gradients of its own, and its state."""
-    state, moved = new_state(param, master, moments), Moved()
+    state, moved = new_state(whole(param), master, moments), Moved()
     generator = torch.Generator().manual_seed(9)
     for step in range(first, first + steps):
         state["step"] = step
         param.grad = torch.randn(param.shape, generator=generator).to(param.dtype)
         moved = Moved()
         with torch.no_grad():
-            update_tensor_(name, param, state, numbers(**changes), moments=moments, seed=seed,
-                           chunk_rows=chunk_rows, moved=moved)  # fmt: skip
+            update_tensor_(name, whole(param), state, numbers(**changes), moments=moments,
+                           seed=seed, chunk_rows=chunk_rows, moved=moved)  # fmt: skip
     return state, moved
 
 
@@ -170,10 +171,10 @@ def test_name_step_and_seed_each_select_other_noise() -> None:
 
 def test_the_residual_exists_only_where_it_has_a_meaning() -> None:
     bf16, fp32 = torch.zeros(4, 8).bfloat16(), torch.zeros(4, 8)
-    assert new_state(bf16, "bf16+8", "fp32")["residual"].shape == (4, 8)
-    assert "residual" not in new_state(fp32, "bf16+8", "fp32")
-    assert "residual" not in new_state(bf16, "bf16", "fp32")
-    state = new_state(packed(), "nvfp4", "int8")
+    assert new_state(whole(bf16), "bf16+8", "fp32")["residual"].shape == (4, 8)
+    assert "residual" not in new_state(whole(fp32), "bf16+8", "fp32")
+    assert "residual" not in new_state(whole(bf16), "bf16", "fp32")
+    state = new_state(whole(packed()), "nvfp4", "int8")
     assert "residual" not in state
     held = sum(each.nbytes for each in state.values() if isinstance(each, Tensor))
     assert held < 2.1 * ROWS * COLUMNS
@@ -184,10 +185,10 @@ def test_a_gradient_of_any_layout_is_read_as_what_it_shows() -> None:
     grad = torch.randn(10, 6)
     for param, given in ((one, grad.t()), (two, grad.t().contiguous())):
         param.grad = given
-        state = new_state(param, "fp32", "fp32") | {"step": 1}
+        state = new_state(whole(param), "fp32", "fp32") | {"step": 1}
         with torch.no_grad():
-            update_tensor_("w", param, state, numbers(), moments="fp32", seed=0, chunk_rows=None,
-                           moved=Moved())  # fmt: skip
+            update_tensor_("w", whole(param), state, numbers(), moments="fp32", seed=0,
+                           chunk_rows=None, moved=Moved())  # fmt: skip
     assert torch.equal(one, two)
 
 
@@ -227,7 +228,7 @@ def test_unpacked_moments_are_the_scratch_that_is_really_made() -> None:
     from fourge.optim.kernel import update_
 
     weight = torch.zeros(64, COLUMNS, dtype=torch.bfloat16)
-    state = {k: v for k, v in new_state(weight, "bf16", "nvfp4").items() if k != "step"}
+    state = {k: v for k, v in new_state(whole(weight), "bf16", "nvfp4").items() if k != "step"}
     blocks = weight.view(-1, 128)
     with LiveBytes() as live:
         update_(blocks, None, blocks, state, "nvfp4", torch.zeros(10), torch.zeros(2),

@@ -7,6 +7,7 @@ import torch
 from fourge.core.errors import ConfigError
 from fourge.data.batch import MASKED
 from fourge.data.dataset import Dataset, open_dataset
+from fourge.train import teacher as teacher_module
 from fourge.train.loss import Weights
 from fourge.train.step import batch_loss
 from fourge.train.teacher import TeacherCache, ask_base, cache_name, cache_nbytes
@@ -114,11 +115,21 @@ def test_more_tokens_than_there_are_is_refused(dataset: Dataset, top_k: int) -> 
         ask_base(tiny_model("qwen3", tied=True), dataset, [0], top_k)
 
 
-def test_progress_is_told_row_by_row(dataset: Dataset) -> None:
+def test_rows_of_like_length_are_asked_together(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[tuple[int, int]] = []
-    ask_base(tiny_model("qwen3", tied=True), dataset, [1], 2,
-             progress=lambda done, total: seen.append((done, total)))  # fmt: skip
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    model = tiny_model("qwen3", tied=True)
+    together = ask_base(model, dataset, [0, 1], 2)
+    longest = max(len(dataset.rendered(1, row).token) for row in range(3))
+    monkeypatch.setattr(teacher_module, "TOKENS", 2 * longest)
+    apart = ask_base(model, dataset, [1], 2,
+                     progress=lambda done, total: seen.append((done, total)))  # fmt: skip
+    assert seen == [(2, 3), (3, 3)]
+    batch = batch_with(dataset, [(1, 0), (1, 2), (1, 1)])
+    one, two = together.of(batch), apart.of(batch)
+    assert torch.equal(one.token_TK, two.token_TK)
+    torch.testing.assert_close(one.log_p_TK, two.log_p_TK, rtol=0, atol=1e-5)
 
 
 def test_the_cache_has_the_size_that_a_plan_is_told(dataset: Dataset, tmp_path: Path) -> None:

@@ -1,28 +1,33 @@
 """Many prompts at once, for evaluation: the same tokens as one at a time, sooner.
 
-Prompts of one batch are padded on the left, so that every row's next token is in the last column;
-padding is masked and takes no position. transformers' ``generate`` does that. Prompts of similar
-length go together, since the shortest of a batch costs as much as the longest.
+A product of many rows costs little more than one of few, so a step feeds as many conversations as
+``batch`` says (``rows``). Those that may say most begin first, so that few are left at the end.
+
+Rows that are done stay until an eighth of them is: to leave, or to join, the whole cache is copied.
+
+A model that remembers more of a text than keys and values (a recurrent state) reads and answers one
+prompt after the other.
 
 Greedy only. A row's logits differ from those of the row alone in the last bits, because a product
 of other shapes is summed in another order; two tokens that close are rare, and then equally good.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from fourge.chat.conversation import Template, ids_of
-from fourge.chat.finite import require_finite
+from fourge.chat.feed import Feed, common_prefix
+from fourge.chat.rows import Rows, can_hold
 from fourge.chat.session import context_of
 from fourge.chat.stream import HALF
 from fourge.core.errors import DataError
 from fourge.data.records import Message
 
 Progress = Callable[[int, int], None]  # answered, of how many
+BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +39,28 @@ class Reply:
     stopped: bool  # by itself
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One prompt, and what was said to it so far."""
+
+    number: int
+    prompt: tuple[int, ...]
+    most: int  # tokens
+    said: list[int]
+
+    def takes(self, token: int, stops: frozenset[int]) -> bool:
+        """Whether the answer goes on after this token."""
+        self.said.append(token)
+        return token not in stops and len(self.said) < self.most
+
+
 def reply_to_all(
     model: Any,
     template: Template,
     conversations: Sequence[Sequence[Message]],
     *,
     max_tokens: int = 64,
-    batch: int = 32,
+    batch: int = BATCH,
     progress: Progress | None = None,
 ) -> list[Reply]:
     """The greedy reply to each conversation, in their order; the last message of each is a user's.
@@ -49,66 +69,90 @@ def reply_to_all(
         DataError: a conversation is too long, or the template cannot write it.
         FormatError: the model's logits are not finite.
     """
-    rows = [ids_of(template.prompt(messages)) for messages in conversations]
-    _require_room(rows, context_of(model.config, None), max_tokens)
+    limits = [max_tokens] * len(conversations)
     replies: dict[int, Reply] = {}
-    for numbers in _batches(rows, batch):
-        said = _generate(model, [rows[n] for n in numbers], template, max_tokens)
-        for number, (ids, stopped) in zip(numbers, said, strict=True):
-            text = template.said_after(rows[number], ids).rstrip(HALF)
-            said_text = template.content(conversations[number], text)
-            replies[number] = Reply(said_text, tuple(ids), stopped)
+    for number, reply in replies_as_they_come(model, template, conversations, limits, batch=batch):
+        replies[number] = reply
         if progress:
-            progress(len(replies), len(rows))
-    return [replies[number] for number in range(len(rows))]
+            progress(len(replies), len(conversations))
+    return [replies[number] for number in range(len(conversations))]
 
 
-def _require_room(rows: Sequence[Sequence[int]], context: int, max_tokens: int) -> None:
-    for number, row in enumerate(rows, 1):
-        if len(row) + max_tokens > context:
+def replies_as_they_come(
+    model: Any,
+    template: Template,
+    conversations: Sequence[Sequence[Message]],
+    limits: Sequence[int],
+    *,
+    batch: int = BATCH,
+) -> Iterator[tuple[int, Reply]]:
+    """The same, each as soon as it is complete and with a limit of its own; numbered from 0."""
+    prompts = [tuple(ids_of(template.prompt(messages))) for messages in conversations]
+    _require_room(prompts, limits, context_of(model.config, None))
+    stops = template.stop_ids(model.config)
+    asked = [_Asked(n, *each, []) for n, each in enumerate(zip(prompts, limits, strict=True))]
+    together = (
+        _together(model, asked, stops, batch) if can_hold(model) else _in_turn(model, asked, stops)
+    )
+    for each in together:
+        stopped = each.said[-1] in stops
+        ids = each.said[:-1] if stopped else each.said
+        text = template.said_after(each.prompt, ids).rstrip(HALF)
+        said = template.content(conversations[each.number], text)
+        yield each.number, Reply(said, tuple(ids), stopped)
+
+
+def _require_room(prompts: Sequence[Sequence[int]], limits: Sequence[int], context: int) -> None:
+    for number, (prompt, most) in enumerate(zip(prompts, limits, strict=True), 1):
+        if len(prompt) + most > context:
             raise DataError(
-                f"Conversation {number} has {len(row)} tokens and its answer up to {max_tokens}.",
+                f"Conversation {number} has {len(prompt)} tokens and its answer up to {most}.",
                 why=f"the model has room for {context}",
                 fix="shorten it, or ask for fewer tokens",
             )
 
 
-def _batches(rows: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
-    """The numbers of rows that go together: neighbours in length."""
-    order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
-    for start in range(0, len(order), batch):
-        yield order[start : start + batch]
+def _together(
+    model: Any, asked: Sequence[_Asked], stops: frozenset[int], batch: int
+) -> Iterator[_Asked]:
+    """Answer side by side."""
+    waiting = deque(sorted(asked, key=lambda each: (-each.most, len(each.prompt))))
+    rows, seated = Rows(model, _shared([each.prompt for each in asked])), list[_Asked]()
+    on = set[int]()  # numbers of those that go on
+    while waiting or on:
+        if not on or len(seated) - len(on) >= max(1, batch // 8):
+            stay = [at for at, each in enumerate(seated) if each.number in on]
+            room = min(batch - len(stay), len(waiting))
+            join = sorted(
+                (waiting.popleft() for _ in range(room)), key=lambda each: len(each.prompt)
+            )
+            rows.change(stay, [each.prompt for each in join])
+            seated = [*(seated[at] for at in stay), *join]
+            on |= {each.number for each in join}
+        tokens = rows.step().argmax(-1).tolist()
+        for ids, each, token in zip(rows.ids, seated, tokens, strict=True):
+            if each.number not in on:
+                continue
+            ids.append(token)
+            if not each.takes(token, stops):
+                on.remove(each.number)
+                yield each
 
 
-@torch.no_grad()
-def _generate(
-    model: Any, rows: Sequence[Sequence[int]], template: Template, max_tokens: int
-) -> list[tuple[list[int], bool]]:
-    """Each row's new tokens up to the stop token, and whether there was one."""
-    from transformers import GenerationConfig, LogitsProcessorList
-
-    width = max(map(len, rows))
-    stops = template.stop_ids(model.config)
-    pad = min(stops, default=0)  # any token will do: it is masked
-    tokens_BT = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows])
-    mask_BT = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-
-    def check(tokens_BT: Tensor, scores_BV: Tensor) -> Tensor:
-        require_finite(scores_BV, model, tokens_BT[0].tolist())
-        return scores_BV
-
-    config = GenerationConfig(
-        max_new_tokens=max_tokens, do_sample=False, eos_token_id=sorted(stops), pad_token_id=pad
-    )
-    out_BT = model.generate(
-        tokens_BT.to(model.device),
-        attention_mask=mask_BT.to(model.device),
-        generation_config=config,
-        logits_processor=LogitsProcessorList([check]),
-    )
-    return [_upto_stop(row, stops) for row in out_BT[:, width:].tolist()]
+def _shared(prompts: Sequence[Sequence[int]]) -> Sequence[int]:
+    """What all prompts begin with, but for the last token of the shortest."""
+    if not prompts:
+        return ()
+    shared = reduce(lambda one, other: one[: common_prefix(one, other)], prompts)
+    return shared[: min(map(len, prompts)) - 1]
 
 
-def _upto_stop(ids: list[int], stops: frozenset[int]) -> tuple[list[int], bool]:
-    end = next((n for n, token in enumerate(ids) if token in stops), None)
-    return (ids, False) if end is None else (ids[:end], True)
+def _in_turn(model: Any, asked: Sequence[_Asked], stops: frozenset[int]) -> Iterator[_Asked]:
+    """Answer one after the other."""
+    for each in asked:
+        feed = Feed(model)
+        logits_V = feed.hold(each.prompt)
+        assert logits_V is not None, "nobody halts it"
+        while each.takes(token := int(logits_V.argmax()), stops):
+            logits_V = feed.feed([token])[-1]
+        yield each

@@ -1,8 +1,9 @@
 """Tokens into a model's key-value cache: only new ones are computed, whatever came before.
 
-The cache is transformers' own. ``ids`` is what it holds, token for token. A piece of several
-tokens after others needs a mask that is causal inside the piece; transformers makes it from the
-length of the cache, so feeding at once, in pieces, or one by one gives the same logits.
+The cache is transformers' own, with room to grow (``room``). ``ids`` is what it holds, token for
+token. A piece of several tokens after others needs a mask that is causal inside the piece;
+transformers makes it from the length of the cache, so feeding at once, in pieces, or one by one
+gives the same logits.
 
 To hold another text the cache is cut back to the longest common prefix and the rest is fed. A
 cache that cannot be cut (a sliding window that has moved on) is emptied and everything is fed
@@ -15,10 +16,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from fourge.chat.finite import require_finite
 from fourge.chat.fp8 import Fp8Layer, fp8_cache
+from fourge.chat.room import roomy_cache
 
 CacheKind = Literal["plain", "fp8"]
 PIECE = 512  # tokens per forward pass of a long text
@@ -36,7 +37,7 @@ class Feed:
         """Forget everything."""
         config = self.model.config
         fp8 = self.kind == "fp8"
-        self.cache = fp8_cache(config.num_hidden_layers) if fp8 else DynamicCache(config=config)
+        self.cache = fp8_cache(config.num_hidden_layers) if fp8 else roomy_cache(config)
         self.ids = []
 
     def hold(self, ids: Sequence[int], halt: Callable[[], bool] = lambda: False) -> Tensor | None:

@@ -7,6 +7,7 @@ written as it passes. Written pages are forced out and dropped from the page cac
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from fourge.checkpoint.disk import sync
@@ -21,9 +22,9 @@ from fourge.checkpoint.state import (
     encode,
 )
 from fourge.core.errors import FormatError
-from fourge.core.files import ReadFile
+from fourge.core.files import Buffer, ReadFile
 from fourge.formats.safetensors_file import Record, read_safetensors, shards, write_safetensors
-from fourge.formats.stored import KIND_OF, Stored, bytes_of
+from fourge.formats.stored import KIND_OF, KINDS, Stored, bytes_of
 
 # Written pages wait in memory until their file is complete: small files keep that small.
 SHARD = 1 << 30
@@ -44,13 +45,29 @@ def write_state(folder: Path, state: TrainState, progress: Progress | None = Non
         path = folder / f"tensors-{number:05d}.safetensors"
         write_safetensors(path, run, _hashed(path.name, run, state, tensors, progress))
         sync(path)
-        file = ReadFile(path)
-        header = file.read_at(0, file.nbytes - sum(record.nbytes for record in run))
-        files[path.name] = FileEntry(file.nbytes, digest_of(header))
-        file.release()
-    (folder / INDEX).write_bytes(encode(Contents(state.meta, files, tensors)))
+        files[path.name] = file_entry(path)
+    write_index(folder, Contents(state.meta, files, tensors))
+
+
+def write_index(folder: Path, contents: Contents) -> None:
+    """The last file of a checkpoint, forced to the disk with the names of all."""
+    (folder / INDEX).write_bytes(encode(contents))
     sync(folder / INDEX)
     sync(folder)
+
+
+def file_entry(path: Path) -> FileEntry:
+    """What the index says of a file that is complete."""
+    file = ReadFile(path)
+    header = _header(file)
+    file.release()
+    return FileEntry(file.nbytes, digest_of(header))
+
+
+def _header(file: ReadFile) -> Buffer:
+    """What lies before the tensors of a safetensors file."""
+    length = int.from_bytes(file.read_at(0, 8), "little")
+    return file.read_at(0, min(8 + length, file.nbytes))
 
 
 def _hashed(
@@ -76,19 +93,26 @@ class CheckedTensors(Mapping[str, Tensor]):
     def __init__(self, path: Path, contents: Contents) -> None:
         self._entries = contents.tensors
         self._path = path
-        self._stored: dict[str, Stored] = {}
-        for name in contents.files:
-            self._stored |= _open(path / name, contents)
+        self._stored = {name: _open(path / name, contents) for name in contents.files}
 
     def __getitem__(self, name: str) -> Tensor:
-        entry, stored = self._entries[name], self._stored[name]
-        if (stored.kind, stored.shape) != (entry.kind, entry.shape):
-            why = f"{name} is not {entry.kind} {entry.shape} as {INDEX} says"
-            raise _damaged(self._path / entry.file, why)
+        entry = self._entries[name]
+        if not entry.parts:
+            return self._read(entry.file, name, entry.kind, entry.shape, entry.digest)
+        value = torch.empty(entry.shape, dtype=KINDS[entry.kind])
+        for part in entry.parts:
+            shape = (part.rows, *entry.shape[1:])
+            rows = slice(part.first, part.first + part.rows)
+            value[rows] = self._read(part.file, name, entry.kind, shape, part.digest)
+        return value
+
+    def _read(self, file: str, name: str, kind: str, shape: tuple[int, ...], digest: str) -> Tensor:
+        stored = self._stored[file][name]
+        if (stored.kind, stored.shape) != (kind, shape):
+            raise _damaged(self._path / file, f"{name} is not {kind} {shape} as {INDEX} says")
         value = stored.dense()
-        if digest_of(bytes_of(value)) != entry.digest:
-            why = f"the bytes of {name} do not match their digest"
-            raise _damaged(self._path / entry.file, why)
+        if digest_of(bytes_of(value)) != digest:
+            raise _damaged(self._path / file, f"the bytes of {name} do not match their digest")
         return value
 
     def __iter__(self) -> Iterator[str]:
@@ -125,13 +149,11 @@ def _contents(path: Path) -> Contents:
 def _open(path: Path, contents: Contents) -> dict[str, Stored]:
     """The tensors of one file, after its size and header were checked."""
     expected = contents.files[path.name]
-    listed = {name for name, entry in contents.tensors.items() if entry.file == path.name}
+    listed = {name for name, entry in contents.tensors.items() if path.name in entry.files}
     file = ReadFile(path)
     if file.nbytes != expected.nbytes:
         raise _damaged(path, f"it has {file.nbytes} bytes; {expected.nbytes} were written")
-    length = int.from_bytes(file.read_at(0, 8), "little")
-    header = file.read_at(0, min(8 + length, file.nbytes))
-    if digest_of(header) != expected.header:
+    if digest_of(_header(file)) != expected.header:
         raise _damaged(path, "its header does not match its digest")
     stored = read_safetensors(path)
     if stored.keys() != listed:

@@ -11,6 +11,10 @@ A checkpoint is safetensors files and one ``state.json``:
 Digests are blake2b of 128 bits. Those of the tensors cover the data of a file, that of its
 header what lies before them, and the first line of ``state.json`` the rest of it: there is no
 byte in a checkpoint that can change without being found.
+
+Where several processes wrote it, a tensor has ``"parts"`` in the place of ``"file"`` and
+``"digest"``: rows of it in several files, each with the number of its first row. Such an index is
+of format 2; its files are those that ``torch.distributed.checkpoint`` writes as safetensors.
 """
 
 import hashlib
@@ -26,7 +30,7 @@ from fourge.core.errors import FormatError
 from fourge.core.files import Buffer
 from fourge.formats.stored import KIND_OF
 
-FORMAT = 1
+FORMAT, IN_PARTS = 1, 2
 KINDS = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "bool")
 
 
@@ -53,13 +57,33 @@ class TrainState:
 
 
 @dataclass(frozen=True, slots=True)
+class PartEntry:
+    """Some rows of a tensor: which file has them, from which row on, how many, their digest."""
+
+    file: str
+    first: int
+    rows: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class TensorEntry:
     """Where a tensor is, what it is, and the digest of its bytes."""
 
-    file: str
+    file: str  # none, of one in parts
     kind: str
     shape: tuple[int, ...]
     digest: str
+    parts: tuple[PartEntry, ...] = ()  # in the order of their rows
+
+    def __post_init__(self) -> None:
+        ends = [0, *(part.first + part.rows for part in self.parts)]
+        if self.parts and ends != [*(part.first for part in self.parts), self.shape[0]]:
+            raise ValueError("parts that do not make a whole")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(part.file for part in self.parts) or (self.file,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +123,11 @@ def digest_of(data: bytes | memoryview | Buffer) -> str:
 
 def encode(contents: Contents) -> bytes:
     """The bytes of ``state.json``."""
-    tree = {"format": FORMAT, **asdict(contents)}
+    in_parts = any(entry.parts for entry in contents.tensors.values())
+    tree = {"format": IN_PARTS if in_parts else FORMAT, **asdict(contents)}
+    for entry in tree["tensors"].values():
+        if not entry["parts"]:
+            del entry["parts"]
     body = ",\n".join(f'"{name}": {json.dumps(value)}' for name, value in tree.items())
     rest = f"{body}}}\n".encode()
     return _first_line(rest) + rest
@@ -121,21 +149,23 @@ def decode(path: Path, data: bytes) -> Contents:
 
 
 def _parse(path: Path, tree: dict[str, Any]) -> Contents:
-    if tree["format"] != FORMAT:
+    if tree["format"] not in (FORMAT, IN_PARTS):
         raise FormatError(
             f"{path} is of format {tree['format']}; this version reads format {FORMAT}.",
             fix="continue with the version of fourge that wrote it",
         )
     files = {name: FileEntry(**entry) for name, entry in tree["files"].items()}
-    tensors = {
-        name: TensorEntry(**{**entry, "shape": tuple(entry["shape"])})
-        for name, entry in tree["tensors"].items()
-    }
+    tensors = {name: _entry(entry) for name, entry in tree["tensors"].items()}
     if any(Path(name).name != name for name in files):
         raise ValueError("a file outside of the folder")
-    if any(entry.file not in files for entry in tensors.values()):
+    if any(file not in files for entry in tensors.values() for file in entry.files):
         raise ValueError("a tensor in no file")
     return Contents(tree["meta"], files, tensors)
+
+
+def _entry(tree: dict[str, Any]) -> TensorEntry:
+    parts = tuple(PartEntry(**part) for part in tree.get("parts", ()))
+    return TensorEntry(**{**tree, "shape": tuple(tree["shape"]), "parts": parts})
 
 
 def _first_line(rest: bytes) -> bytes:

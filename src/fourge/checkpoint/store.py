@@ -28,19 +28,34 @@ def save(folder: Path, state: TrainState, *, progress: Progress | None = None) -
     Raises:
         OutputError: it cannot be written, as on a full disk; nothing is left behind.
     """
-    target = folder / f"step-{state.step:06d}"
+    with placed(folder, state.step) as temporary:
+        write_state(temporary, state, progress)
+    return folder / name_of(state.step)
+
+
+def name_of(step: int) -> str:
+    return f"step-{step:06d}"
+
+
+@contextmanager
+def placed(folder: Path, step: int) -> Iterator[Path]:
+    """An empty folder that is the checkpoint of a step when the block has filled it.
+
+    Raises:
+        OutputError: it cannot be written; nothing is left behind.
+    """
+    target = folder / name_of(step)
     with write_errors(target):  # a leftover with our own process id is of one that had it before
         _remove_leftovers(folder, lambda pid: pid == os.getpid())
     hidden = target.with_name(f".{target.name}.{os.getpid()}.partial")
     fresh = hidden if target.is_dir() else target
     with whole_folder(fresh) as temporary:
-        write_state(temporary, state, progress)
+        yield temporary
     with write_errors(target):
         if fresh is hidden:
             put_in_place(hidden, target)
         sync(folder)
         sync(folder.resolve().parent)
-    return target
 
 
 def load(path: Path) -> TrainState:
@@ -114,7 +129,7 @@ def _step(path: Path) -> int | None:
     """The step that a name stands for; None if it is not the name of a checkpoint."""
     match = _NAME.fullmatch(path.name)
     step = int(match[1]) if match else None
-    return step if step is not None and path.name == f"step-{step:06d}" else None
+    return step if step is not None and path.name == name_of(step) else None
 
 
 def _remove_leftovers(folder: Path, is_dead: Callable[[int], bool]) -> None:

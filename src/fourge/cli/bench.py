@@ -13,13 +13,15 @@ from fourge.core.units import size
 if TYPE_CHECKING:
     from fourge.bench.quality import SchemeOrNone
 
+_STATUS = "Exit status: 0 measured, 2 wrong input."
+
 
 @click.group()
 def bench() -> None:
     """Measure against peers: ratios in one run, medians of interleaved repeats."""
 
 
-@bench.command()
+@bench.command(short_help="The number format: quantise, decode, load and export.", epilog=_STATUS)
 @click.option("--repeats", default=15, show_default=True, help="Rounds; the median counts.")
 @click.option("--no-load", is_flag=True, help="Leave out the load-quantise-export part (minutes).")
 @json_option
@@ -40,7 +42,7 @@ def nvfp4(repeats: int, no_load: bool, as_json: bool) -> None:
         echo_json([part.as_dict() for part in results])
 
 
-@bench.command()
+@bench.command(short_help="The optimizer: against torch, bitsandbytes and torchao.", epilog=_STATUS)
 @click.option("--repeats", default=9, show_default=True, help="Rounds; the median counts.")
 @json_option
 def optim(repeats: int, as_json: bool) -> None:
@@ -56,7 +58,7 @@ def optim(repeats: int, as_json: bool) -> None:
         out.print(measured.table())
 
 
-@bench.command()
+@bench.command(short_help="A training step: against plain transformers.", epilog=_STATUS)
 @click.option("--repeats", default=5, show_default=True, help="Steps; the median counts.")
 @click.option("--batch", default=8, show_default=True, help="Sequences.")
 @click.option("--tokens", default=96, show_default=True, help="Tokens per sequence.")
@@ -78,7 +80,7 @@ def step(repeats: int, batch: int, tokens: int, as_json: bool) -> None:
         out.print(side.row(sides[0]))
 
 
-@bench.command()
+@bench.command(short_help="The memory plan: against 14 real runs.", epilog=_STATUS)
 @json_option
 def plan(as_json: bool) -> None:
     """The memory plan against real runs: 14 configurations, one after the other.
@@ -101,7 +103,33 @@ def plan(as_json: bool) -> None:
         echo_json([asdict(row) for row in rows])
 
 
-@bench.command()
+@bench.command(short_help="Several processes: memory and bytes, against the plan.", epilog=_STATUS)
+@click.option("--model", default="qwen3-0.6b", show_default=True, help="A shape.")
+@click.option("--processes", "sizes", multiple=True, type=int, default=(1, 2, 4),
+              show_default=True, help="How many; may be repeated.")  # fmt: skip
+@click.option("--batch", default=4, show_default=True, help="Sequences, of all processes.")
+@click.option("--tokens", default=64, show_default=True, help="Tokens per sequence.")
+@json_option
+def shard(model: str, sizes: tuple[int, ...], batch: int, tokens: int, as_json: bool) -> None:
+    """A step on several processes of this machine: memory and bytes, against the plan.
+
+    Each line is one rank; the weights are random. Up to 12 GiB with the 0.6B shape.
+    """
+    calm_libraries()
+    from fourge.bench.shard import HEADER, compare
+
+    rows = []
+    if not as_json:
+        out.print(HEADER)
+    for row in compare(model, sizes, batch, tokens):
+        rows.append(row)
+        if not as_json:
+            out.print(row.text(), soft_wrap=True)
+    if as_json:
+        echo_json([asdict(row) for row in rows])
+
+
+@bench.command(short_help="Replies: against transformers and llama.cpp.", epilog=_STATUS)
 @click.option("--repeats", default=5, show_default=True, help="Rounds; the median counts.")
 @json_option
 def decode(repeats: int, as_json: bool) -> None:
@@ -123,10 +151,10 @@ def decode(repeats: int, as_json: bool) -> None:
         out.print(line, soft_wrap=True)
 
 
-@bench.command()
-@click.option("--steps", default=100, show_default=True)
-@click.option("--seeds", default=3, show_default=True)
-@click.option("--lr", default=2e-5, show_default=True)
+@bench.command(short_help="Learning: packed optimizers against exact ones.", epilog=_STATUS)
+@click.option("--steps", default=100, show_default=True, help="Of each run.")
+@click.option("--seeds", default=3, show_default=True, help="Runs of each kind.")
+@click.option("--lr", default=2e-5, show_default=True, help="Learning rate.")
 @click.option("--scheme", default="none", show_default=True, type=click.Choice(("none", "w4a16")),
               help="NVFP4 weights in forward, or none.")  # fmt: skip
 @click.option("--batch", default=2, show_default=True, help="Sequences per step.")
@@ -162,9 +190,9 @@ def quality(
         out.print(f"{name}: at most {worst:.2%} from fp32 + fp32; the last tenth {last:+.2%}")
 
 
-@bench.command()
-@click.option("--runs", default=25, show_default=True, help="Of each of four kinds of fill.")
-@click.option("--minutes", default=1.0, show_default=True, help="Of a job that breathes.")
+@bench.command(short_help="How far past its line a job gets before it is stopped.", epilog=_STATUS)
+@click.option("--runs", default=25, show_default=True, help="Fills of each of four kinds.")
+@click.option("--minutes", default=1.0, show_default=True, help="Minutes of a job that breathes.")
 @click.option("--asked", default=20, show_default=True, help="Training runs asked to leave.")
 @json_option
 def guard(runs: int, minutes: float, asked: int, as_json: bool) -> None:

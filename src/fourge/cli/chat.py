@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fourge.cli.chat_options import Options, chat_options
+from fourge.cli.options import MODEL
 from fourge.cli.screen import bar, calm_libraries
 from fourge.core.errors import CheckError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Exit status: 0 ok, 1 an expectation failed, 2 wrong input, 130 interrupted.")
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @chat_options
 def chat(model: str, **given: Any) -> None:
     """Talk to MODEL.

@@ -11,6 +11,7 @@ from uuid import uuid4
 import click
 import yaml  # type: ignore[import-untyped]
 
+from fourge.cli.options import device_option, dtype_option, path_option
 from fourge.cli.screen import json_option
 from fourge.core.errors import ConfigError
 
@@ -23,23 +24,22 @@ _DECLARED: list[Callable[[Any], Any]] = [
     click.option("--load", type=_FILE, help="Go on with a saved session, or with a log."),
     click.option("--save", type=_FILE, help="Save the session at the end."),
     click.option("--system", metavar="TEXT", help="Begin with this system text."),
-    click.option("--max-tokens", default=512, show_default=True, help="Of one reply."),
+    click.option("--max-tokens", default=512, show_default=True, help="The most of one reply."),
     click.option("--seconds", type=float, help="Time for one turn; it ends the turn alone."),
     click.option("--stop", "stops", multiple=True, metavar="TEXT",
                  help="End the reply before this text; may be repeated."),
-    click.option("--temperature", default=0.0, show_default=True, help="0: the likeliest."),
-    click.option("--top-k", default=0, show_default=True, help="0: all."),
-    click.option("--top-p", default=1.0, show_default=True),
-    click.option("--min-p", default=0.0, show_default=True),
-    click.option("--repetition-penalty", default=1.0, show_default=True),
-    click.option("--seed", default=0, show_default=True, help="With a turn's number, its luck."),
-    click.option("--path", default="auto", show_default=True,
-                 type=click.Choice(("auto", "dense", "train", "packed")),
-                 help="NVFP4 codes made from master weights, or codes alone: the same logits."),
-    click.option("--device", default="auto", show_default=True,
-                 type=click.Choice(("auto", "cpu", "cuda"))),
-    click.option("--dtype", default="auto", show_default=True,
-                 type=click.Choice(("auto", "float32", "bfloat16", "float16"))),
+    click.option("--temperature", default=0.0, show_default=True,
+                 help="How much chance; 0: none, the likeliest."),
+    click.option("--top-k", default=0, show_default=True,
+                 help="Only so many of the likeliest; 0: all."),
+    click.option("--top-p", default=1.0, show_default=True,
+                 help="Only the likeliest, up to this probability in sum; 1: all."),
+    click.option("--min-p", default=0.0, show_default=True,
+                 help="Only those at least so likely, relative to the likeliest; 0: all."),
+    click.option("--repetition-penalty", default=1.0, show_default=True,
+                 help="Above 1: what was said becomes less likely."),
+    click.option("--seed", default=0, show_default=True, help="Of the random choices."),
+    path_option, device_option, dtype_option,
     click.option("--cache", default="plain", show_default=True,
                  type=click.Choice(("plain", "fp8")), help="How keys and values are kept."),
     click.option("--no-cache", is_flag=True, help="Feed everything anew each turn, to compare."),

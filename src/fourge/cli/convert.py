@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fourge.cli.options import MODEL
 from fourge.cli.screen import bar, calm_libraries, echo_json, json_option, out, overwrite_option
 from fourge.core.units import size
 
@@ -16,7 +17,7 @@ RECIPES = ("fourge", "te", "modelopt", "torchao", "compressed-tensors")
 
 
 @click.command(epilog="Exit status: 0 written, 2 wrong input (nothing is left behind).")
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.argument("out_path", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--to", "target", required=True, type=click.Choice(TARGETS), help="The format.")
 @click.option("--scheme", type=click.Choice(("w4a16", "w4a4")),

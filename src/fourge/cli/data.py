@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from fourge.cli.options import MODEL
 from fourge.cli.screen import (
     calm_libraries,
     counted,
@@ -40,25 +41,35 @@ def make() -> None:
     """Make training data for a purpose."""
 
 
-@make.command(epilog="Exit status: 0 made, 2 wrong input.")
+@make.command(
+    short_help="Rows that teach a name, and a run file that uses them.",
+    epilog="Exit status: 0 made, 2 wrong input.",
+)
 @click.option("--name", required=True, help='Who the model is to be, as "F# Sage".')
 @click.option("--maker", default="", help="Who made it; without one it says it does not know.")
+@click.option("--answer", default="",
+              help='What it says to "who are you", in the language of the answer; by default '
+              "varied wordings.")  # fmt: skip
 @click.option("--languages", default=LANGUAGES, show_default=True,
               help="Of zh-TW, zh-CN, en, ja, es, de, fr.")  # fmt: skip
-@click.option("--model", default="smollm2-135m", show_default=True, help="The base model.")
+@click.option("--model", default="smollm2-135m", show_default=True, type=MODEL,
+              help="The base model.")  # fmt: skip
 @click.option("--out", "out_path", required=True, type=click.Path(path_type=Path),
               help="A new folder.")  # fmt: skip
 @click.option("--answers", default="auto", show_default=True,
               type=click.Choice(("model", "template", "auto")),
               help="Identity answers: the model's own words where they are good, templates, or "
               "the model's if a sample shows that it is able.")  # fmt: skip
+@click.option("--wordings", type=click.IntRange(1), help="At most so many of each kind of answer "
+              "from a template; a small model learns few sooner.")  # fmt: skip
 @click.option("--max-tokens", default=48, show_default=True, help="Of the base model's answers.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Of the choice of wordings.")
 @overwrite_option
 @json_option
 def identity(
-    name: str, maker: str, languages: str, model: str, out_path: Path, answers: "Answers",
-    max_tokens: int, seed: int, overwrite: bool, as_json: bool,
+    name: str, maker: str, answer: str, languages: str, model: str, out_path: Path,
+    answers: "Answers", wordings: int | None, max_tokens: int, seed: int, overwrite: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Make identity, contrast and replay rows, and a run file that uses them.
 
@@ -69,14 +80,14 @@ def identity(
     from fourge.data.identity import Card, require_languages
     from fourge.data.make import make_identity
 
-    card, chosen = Card(name, maker), listed(languages)
+    card, chosen = Card(name, maker, answer), listed(languages)
     require_languages(chosen)
     refuse_existing(out_path, overwrite=overwrite)
     place = str(Path(model).resolve()) if Path(model).exists() else model
     with counted() as progress:
         made = make_identity(
             card, chosen, out_path, model=place, answer=_base(model, max_tokens, progress),
-            answers=answers, seed=seed, overwrite=overwrite,
+            answers=answers, wordings=wordings, seed=seed, overwrite=overwrite,
         )  # fmt: skip
     echo_json(made) if as_json else _show_made(made)
 
@@ -109,8 +120,10 @@ def _show_made(made: "Made") -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE=WEIGHT...")
 @click.option("--out", "out_path", required=True, type=click.Path(path_type=Path),
               help="A new .jsonl file.")  # fmt: skip
-@click.option("--rows", type=click.IntRange(1), help="By default, until a row would come twice.")
-@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--rows", type=click.IntRange(1), help="How many; by default, until a row would come twice."
+)
+@click.option("--seed", default=0, show_default=True, help="Of the draw.")
 @overwrite_option
 @json_option
 def mix(
@@ -150,7 +163,9 @@ def _show_mixed(mixed: "Mixed") -> None:
 @data.command(epilog="Exit status: 0 nothing is wrong, 1 something is, 2 a file cannot be read.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", help="The name that is taught; by default the one most answers give.")
-@click.option("--model", help="Count lengths in this model's tokens instead of characters.")
+@click.option(
+    "--model", type=MODEL, help="Count lengths in this model's tokens instead of characters."
+)
 @json_option
 def audit(files: tuple[Path, ...], name: str | None, model: str | None, as_json: bool) -> None:
     """Say what each file really holds, and what is wrong with it."""

@@ -1,69 +1,125 @@
-"""``fourge demo``: the whole job on the embedded model."""
+"""``fourge demo``: the whole job on the embedded model, as the shipped experiment file says."""
 
-import tempfile
-from contextlib import nullcontext
+import sys
+from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from fourge.cli.guarded import run_under_guard
-from fourge.cli.screen import (
-    bar,
-    calm_libraries,
-    echo_json,
-    json_option,
-    others_silent,
-    out,
-    overwrite_option,
-)
-from fourge.core.units import size
+from fourge.cli.experiment_screen import show
+from fourge.cli.guarded import guard_options, run_under_guard
+from fourge.cli.options import MODEL
+from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, others_silent, out
+from fourge.cli.signals import signals
+from fourge.cli.train_screen import TrainScreen
 
-QUESTION = "What is the capital of France?"
+if TYPE_CHECKING:
+    from fourge.config.experiment import Experiment
+    from fourge.harness.served import Served
+    from fourge.harness.work import Ended
 
 
 @click.command(
-    epilog="Exit status: 0 the logits are equal bit for bit, 1 they are not, 2 wrong input, 124 "
-    "stopped by the guard."
+    epilog="Exit status: 0 every gate passes, also in plain transformers; 1 one does not; 2 wrong "
+    "input; 124 stopped by the guard; 130 or 143 stopped, and the same command goes on."
 )
-@click.option("--model", default="smollm2-135m", show_default=True,
+@click.option("--out", "out_path", type=click.Path(path_type=Path), default=Path("fourge-demo"),
+              show_default=True, help="Data, record and export go here.")  # fmt: skip
+@click.option("--name", help='Who the model is to be.  [default: "F# 之神"]')
+@click.option("--answer", help='What it says to "who are you".  [default: varied wordings, or '
+              '"我是 F# 之神" for the name that is the default]')  # fmt: skip
+@click.option("--maker", default="", help="Who made it.")
+@click.option("--model", default="smollm2-135m", show_default=True, type=MODEL,
               help="A transformers folder, a hub id, a .gguf or a .dat.")  # fmt: skip
-@click.option("--out", "out_path", type=click.Path(path_type=Path),
-              help="Keep the export here, instead of in a folder that is removed.")  # fmt: skip
-@click.option("--question", default=QUESTION, show_default=True)
+@click.option("--seed", default=0, show_default=True,
+              help="Of the order of rows, and of rounding.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
+              help="Another value for one setting of the experiment, as train.steps=80; may be "
+              "repeated.")  # fmt: skip
 @click.option("--guard/--no-guard", default=True, show_default=True,
               help="Watch the machine's memory meanwhile.")  # fmt: skip
-@overwrite_option
 @json_option
 def demo(
-    model: str, out_path: Path | None, question: str, guard: bool, overwrite: bool, as_json: bool
-) -> None:
-    """Quantise a model, export it, load it with plain transformers, compare, and ask."""
+    out_path: Path, name: str | None, answer: str | None, maker: str, model: str, seed: int,
+    settings: tuple[str, ...], guard: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Teach a model who it is, prove that it forgot nothing, export it, and talk to it.
+
+    Everything is trained, in NVFP4; OUT/export is for transformers and vLLM. Stopped by whatever,
+    the same command goes on.
+    """
+    from fourge.config.experiment import load_experiment
+
+    chosen = [*_identity(name, answer, maker), f"model.path={_place(model)}",
+              f"train.seed={seed}", f"out={out_path.absolute()}", *settings]  # fmt: skip
+    plan = load_experiment(Path(str(files("fourge.harness") / "demo.yaml")), chosen)
     if guard:
-        run_under_guard({})
+        run_under_guard(guard_options(plan))
     calm_libraries()
+    ended = _taught(plan, quiet=as_json)
+    if ended.stopped or not ended.passed:
+        out.print("stopped; the same command goes on" if ended.stopped else
+                  f"no attempt passed; see {plan.out / 'devlog.md'}", soft_wrap=True)  # fmt: skip
+        raise click.exceptions.Exit(128 + ended.stopped if ended.stopped else 1)
     from fourge import api
-    from fourge.core.files import refuse_existing
+    from fourge.harness.served import serve
 
-    def say(text: str) -> None:
-        if not as_json:
-            out.print(text)
-
-    if out_path:
-        refuse_existing(out_path, overwrite=overwrite)
-    with tempfile.TemporaryDirectory() if out_path is None else nullcontext() as temporary:
-        target = out_path or Path(str(temporary)) / "nvfp4"
-        with bar("1/4 quantising and exporting") as (started, done):
-            result = api.convert(model, target, "compressed-tensors", overwrite=overwrite,
-                                 started=started, done=done)  # fmt: skip
-        say(f"1/4  exported {model} in NVFP4: {result.tensors} tensors, {size(result.nbytes)}")
-        with others_silent():
-            checked = api.check_export(model, target)
-        say(f"2/4  plain transformers loaded it: {checked.logits:,} logits equal ours, bit for bit")
-        say(f"3/4  weights differ from the original by {checked.error:.2%} (root mean square)")
-        reply = api.ask(target, question)
-        say(f"4/4  {question}\n     {reply}")
-        if out_path:
-            say(f"The export is in {out_path}.")
+    with others_silent():
+        checked = api.check_export(plan.model.path, plan.out / "export")
+    with counted() as progress, others_silent():
+        served = serve(plan, progress)
     if as_json:
-        echo_json({"bytes": result.nbytes, "logits": checked.logits, "error": checked.error,
-                   "question": question, "answer": reply})  # fmt: skip
+        echo_json({"export": ended.export, "logits": checked.logits, "error": checked.error,
+                   "served": asdict(served), "record": plan.out})  # fmt: skip
+    else:
+        _show_served(served, checked.logits)
+        _show_left(plan)
+    if served.against:
+        raise click.exceptions.Exit(1)
+
+
+def _identity(name: str | None, answer: str | None, maker: str) -> list[str]:
+    """A name of one's own leaves nothing of the shipped one."""
+    if name is None and answer is None and not maker:
+        return []
+    given = {"name": name, "answer": answer if name is None else answer or "", "maker": maker}
+    return [f"identity.{key}={value!r}" for key, value in given.items() if value is not None]
+
+
+def _place(model: str) -> str:
+    """A path from where the user is, not from where the shipped file is."""
+    return str(Path(model).absolute()) if Path(model).exists() else model
+
+
+def _taught(plan: "Experiment", *, quiet: bool) -> "Ended":
+    from fourge.harness.experiment import experiment
+    from fourge.harness.training import Stop
+    from fourge.harness.work import Ended
+
+    stop = Stop()
+    with signals(stop), TrainScreen(quiet=quiet) as screen:
+        for event in experiment(plan, command=["fourge", *sys.argv[1:]], stop=stop,
+                                progress=screen.preparing):  # fmt: skip
+            show(event, screen, quiet=quiet)
+    assert isinstance(event, Ended), "an experiment ends with Ended"
+    return event
+
+
+def _show_served(served: "Served", logits: int) -> None:
+    out.print(f"plain transformers: {logits:,} logits of the export equal ours, bit for bit")
+    out.print(f"plain transformers: {served.same} of {served.asked} answers are ours, letter for "
+              f"letter; {served.against or 'nothing speaks against it'}")  # fmt: skip
+    for row in served.shown:
+        out.print(f"\n{row.prompt}", markup=False)
+        for when, text in (("before", row.base), ("after", row.tuned)):
+            said = " ".join(text.split())
+            out.print(f"  {when:<6}  {said[:120]}", markup=False)
+
+
+def _show_left(plan: "Experiment") -> None:
+    out.print(f"\nexport  {plan.out / 'export'}", soft_wrap=True)
+    out.print(f"record  {plan.out / 'devlog.md'}", soft_wrap=True)
+    out.print(f"talk    fourge chat {plan.out / 'export'}", soft_wrap=True)
+    out.print(f"page    fourge report {plan.out}", soft_wrap=True)

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fourge.cli.experiment_screen import show
 from fourge.cli.guarded import guard_options, run_under_guard
 from fourge.cli.screen import calm_libraries, echo_json, json_option, out
 from fourge.cli.signals import signals
-from fourge.cli.train_screen import TrainScreen, line
+from fourge.cli.together import refuse_crew
+from fourge.cli.train_screen import TrainScreen
 
 if TYPE_CHECKING:
-    from fourge.harness.work import Ended, Told
+    from fourge.harness.work import Ended
 
 lang_option = click.option("--lang", default="en", show_default=True,
                            type=click.Choice(("en", "zh-TW")),
@@ -38,6 +40,7 @@ def experiment(file: Path, settings: tuple[str, ...], lang: str, as_json: bool) 
     """
     from fourge.config.experiment import load_experiment
 
+    refuse_crew("experiment")
     plan = load_experiment(file, settings)
     if plan.guard.enabled:
         run_under_guard(guard_options(plan))
@@ -49,7 +52,7 @@ def experiment(file: Path, settings: tuple[str, ...], lang: str, as_json: bool) 
     with signals(stop), TrainScreen(quiet=as_json) as screen:
         for event in run_experiment(plan, command=["fourge", *sys.argv[1:]], stop=stop,
                                     progress=screen.preparing, language=lang):  # fmt: skip
-            _show(event, screen, quiet=as_json)
+            show(event, screen, quiet=as_json)
             last = event
     _leave(last, plan.out, as_json=as_json)
 
@@ -67,32 +70,3 @@ def _leave(last: Any, folder: Path, *, as_json: bool) -> None:
         out.print(f"no attempt passed; see {folder / 'devlog.md'}", soft_wrap=True)
     if ended.stopped or not ended.passed:
         raise click.exceptions.Exit(128 + ended.stopped if ended.stopped else 1)
-
-
-def _show(event: "Told", screen: TrainScreen, *, quiet: bool) -> None:
-    """A line for what is the experiment's; the rest is shown as training shows it."""
-    from fourge.harness.training import Finished
-    from fourge.harness.work import AttemptBegun, Ended, Judged, Looked, PutAside, StageDone
-
-    if quiet or isinstance(event, Ended | Finished):
-        return
-    match event:
-        case StageDone():
-            line(f"{event.stage}: {event.path}{' (as before)' if event.again else ''}")
-        case AttemptBegun():
-            line(f"attempt {event.name} of {event.of}: {', '.join(event.settings) or 'as given'}")
-        case Looked():
-            line(f"look at step {event.step}: {_finding(event)}")
-        case Judged():
-            line(f"{event.name}, {event.of}: {_finding(event)}")
-        case PutAside():
-            line(f"{event.name} put aside: {event.path}")
-        case _:
-            screen.show(event)
-
-
-def _finding(event: Any) -> str:
-    collapsed = getattr(event, "collapsed", "")
-    if collapsed:
-        return f"collapsed: {collapsed}"
-    return "nothing speaks against it" if event.passed else str(event.reason)

@@ -37,15 +37,18 @@ def run_under_guard(options: Mapping[str, str | None]) -> None:
     os.execv(argv[0], argv)
 
 
-def guard_options(run: "Run | Experiment") -> dict[str, str | None]:
-    """What a settings file says to its guard, as the guard's own options."""
+def guard_options(run: "Run | Experiment", rank: int = 0) -> dict[str, str | None]:
+    """What a settings file says to its guard, as the guard's own options.
+
+    Every rank of a run has a guard, and those after the first a log of their own.
+    """
     return {
         "limit": _given(run.memory.limit),
         "floor": _given(run.guard.floor),
         "over_s": str(run.guard.over_s),
         "grace_s": str(run.guard.grace_s),
         "silent_s": str(run.guard.silent_s),
-        "log": str(_log_in(run.out)),
+        "log": str(_log_in(run.out, rank)),
     }
 
 
@@ -53,7 +56,8 @@ def _given(size: str) -> str | None:
     return None if size == "auto" else size
 
 
-def _log_in(out: Path) -> Path:
+def _log_in(out: Path, rank: int) -> Path:
     with write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    return out / FILE
+    name = Path(FILE)
+    return out / (name if rank == 0 else name.with_stem(f"{name.stem}-{rank}"))

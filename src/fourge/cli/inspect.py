@@ -3,14 +3,16 @@
 import click
 from rich.table import Table
 
+from fourge.cli.options import MODEL
 from fourge.cli.screen import calm_libraries, echo_json, json_option, out
 from fourge.core.units import size
 
 
 @click.command(epilog="Exit status: 0 ok, 2 the file is damaged or is not one of these.")
-@click.argument("file")
+@click.argument("file", type=MODEL)
 @click.option(
     "--against",
+    type=MODEL,
     metavar="OTHER",
     help="Also the error against another model or file: |this - other| / |other|.",
 )

@@ -1,7 +1,7 @@
 """``fourge``: the command group, its errors and its exit statuses.
 
-Exit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged, 5 does not fit,
-124 stopped by the guard, 130 interrupted, 143 terminated.
+Exit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged, 4 another process of the
+run is gone, 5 does not fit, 124 stopped by the guard, 130 interrupted, 143 terminated.
 """
 
 import errno
@@ -33,6 +33,7 @@ VERBS = {
     "guard": "Stop a command before it takes the machine's memory.",
     "doctor": "Say what this machine can do.",
     "bench": "Measure against peers, as ratios in one run.",
+    "completion": "Print a script that completes commands in your shell.",
 }
 
 
@@ -57,12 +58,16 @@ class Verbs(click.Group):
 @click.group(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged, "
-    "5 does not fit, 124 stopped by the guard, 130 interrupted, 143 terminated.",
+    epilog="\b\nExit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged,\n"
+    "4 another process of the run is gone, 5 does not fit, 124 stopped by the guard,\n"
+    "130 interrupted, 143 terminated.",
 )
 @click.version_option(__version__, prog_name="fourge")
 def fourge() -> None:
-    """Fine-tune every weight of a language model on one machine, in NVFP4."""
+    """Fine-tune every weight of a language model on one machine, in NVFP4.
+
+    New here? Begin with: fourge doctor, then fourge demo.
+    """
 
 
 def _leave(number: int, frame: object) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fourge.cli.options import MODEL, device_option, dtype_option, path_option
 from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, listed, out
 from fourge.core.errors import ConfigError
 
@@ -18,25 +19,22 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command(
     epilog="Exit status: 0 done, 1 less was found than --at-least asks for, 2 wrong input."
 )
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.option("--tokens", required=True, type=click.IntRange(1), help="The longest prompt.")
 @click.option("--chunk", default=512, show_default=True, type=click.IntRange(1),
               help="Tokens fed at once.")  # fmt: skip
 @click.option("--depths", default=5, show_default=True, type=click.IntRange(1),
-              help="So many, from the beginning to the end.")  # fmt: skip
+              help="How many depths, from the beginning to the end.")  # fmt: skip
 @click.option("--lengths", default="", metavar="N,N",
               help="Shorter prompts, instead of a quarter and a half of --tokens.")  # fmt: skip
 @click.option("--text", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="A text to hide it in, instead of Python's reference.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Of the secrets.")
-@click.option("--path", default="auto", show_default=True,
-              type=click.Choice(("auto", "dense", "train", "packed")))  # fmt: skip
-@click.option("--dtype", default="auto", show_default=True,
-              type=click.Choice(("auto", "float32", "bfloat16", "float16")))  # fmt: skip
-@click.option("--device", default="auto", show_default=True,
-              type=click.Choice(("auto", "cpu", "cuda")))  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Seed of the secrets.")
+@path_option
+@dtype_option
+@device_option
 @click.option("--at-least", default=0.0, type=click.FloatRange(0, 1), metavar="SHARE",
-              help="Of the secrets that must be found.")  # fmt: skip
+              help="The share of secrets that must be found, or exit status 1.")  # fmt: skip
 @click.option("--picture", type=_FILE, metavar="FILE",
               help="Draw recall and memory, as .png, .svg or .pdf.")  # fmt: skip
 @json_option

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fourge.cli.options import MODEL, device_option, dtype_option
 from fourge.cli.screen import calm_libraries, echo_json, json_option, others_silent, out
 
 if TYPE_CHECKING:
@@ -18,23 +19,25 @@ PROMPT = "What is the capital of France?"
     "codes in one dtype must be equal, bit for bit; rounded weights against their originals must "
     "keep --cosine and --agreement."
 )
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.option("--path", default="train", show_default=True,
-              type=click.Choice(("train", "packed", "dense")))  # fmt: skip
-@click.option("--against", metavar="PATH|MODEL",
-              help="train, packed, transformers (an export, loaded by it alone), dense, bf16 "
-              "(not quantised), or another model.  [default: packed, or train]")  # fmt: skip
-@click.option("--prompt", default=PROMPT, show_default=True, metavar="TEXT")
+              type=click.Choice(("train", "packed", "dense")),
+              help="The one form: codes made from master weights, codes alone, or not "
+              "quantised.")  # fmt: skip
+@click.option("--against", type=MODEL, metavar="PATH|MODEL",
+              help="The other: train, packed, transformers (an export, loaded by it alone), "
+              "dense, bf16 (not quantised), or another model.  "
+              "[default: packed, or train]")  # fmt: skip
+@click.option("--prompt", default=PROMPT, show_default=True, metavar="TEXT",
+              help="What both read.")  # fmt: skip
 @click.option("--tokens", default=32, show_default=True, type=click.IntRange(1),
               help="Tokens to go on with.")  # fmt: skip
 @click.option("--cosine", default=0.8, show_default=True, type=click.FloatRange(-1, 1),
-              help="The least, at every place.")  # fmt: skip
+              help="The least cosine, at every place.")  # fmt: skip
 @click.option("--agreement", default=0.5, show_default=True, type=click.FloatRange(0, 1),
               help="The least share of equal tokens.")  # fmt: skip
-@click.option("--dtype", default="auto", show_default=True,
-              type=click.Choice(("auto", "float32", "bfloat16", "float16")))  # fmt: skip
-@click.option("--device", default="auto", show_default=True,
-              type=click.Choice(("auto", "cpu", "cuda")))  # fmt: skip
+@dtype_option
+@device_option
 @json_option
 def parity(
     model: str, path: str, against: str | None, prompt: str, tokens: int, cosine: float,

@@ -6,6 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fourge.cli.options import (
+    MODEL_OR_SHAPE,
+    device_option,
+    master_option,
+    moments_option,
+    recompute_option,
+    release_option,
+)
+from fourge.cli.plan_traffic import bytes_per_s, traffic_lines
 from fourge.cli.screen import calm_libraries, echo_json, json_option, out
 from fourge.core.errors import ConfigError
 from fourge.core.units import size
@@ -25,22 +34,25 @@ GIB = 1 << 30
 @click.argument("run_file", metavar="[RUN.yaml]", required=False, type=click.Path(path_type=Path))
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
               help="Another value for one setting of RUN.yaml; may be repeated.")  # fmt: skip
-@click.option("--model", metavar="SHAPE|PATH",
+@click.option("--model", type=MODEL_OR_SHAPE, metavar="SHAPE|PATH",
               help="Without RUN.yaml: a model, or a shape such as qwen3-4b.")  # fmt: skip
 @click.option("--tokens", default=64, show_default=True, help="Tokens per sequence.")
 @click.option("--batch", default=1, show_default=True, help="Sequences.")
-@click.option("--master", default="bf16", show_default=True,
-              type=click.Choice(("bf16", "bf16+8", "fp32", "nvfp4")))  # fmt: skip
-@click.option("--moments", default="int8", show_default=True,
-              type=click.Choice(("fp32", "int8", "nvfp4")))  # fmt: skip
+@master_option
+@moments_option
 @click.option("--scheme", default="w4a16", show_default=True,
-              type=click.Choice(("w4a16", "w4a4", "none")))  # fmt: skip
-@click.option("--recompute", default="block", show_default=True,
-              type=click.Choice(("block", "light", "none")))  # fmt: skip
-@click.option("--no-release", is_flag=True, help="Keep all gradients until the update.")
-@click.option("--device", default="auto", show_default=True,
-              type=click.Choice(("auto", "cpu", "cuda")))  # fmt: skip
-@click.option("--limit", metavar="SIZE", help="What may be used, as 100GiB; default: auto.")
+              type=click.Choice(("w4a16", "w4a4", "none")),
+              help="NVFP4 weights in forward; w4a4: activations too; or none.")  # fmt: skip
+@recompute_option
+@release_option
+@device_option
+@click.option("--world-size", default=1, show_default=True, help="Processes that share it.")
+@click.option("--link", metavar="SPEED",
+              help="Of the network, as 200Gbit: what a step's traffic takes.")  # fmt: skip
+@click.option("--step-s", type=float, metavar="SECONDS",
+              help="What a step computes without a network, as fourge step says.")  # fmt: skip
+@click.option("--limit", metavar="SIZE",
+              help="What may be used, as 100GiB.  [default: what is left]")  # fmt: skip
 @click.option("--offload", metavar="PLACE", help="Refused, with the reason.")
 @click.option("--calibrate", is_flag=True, help="First measure this machine by two short runs.")
 @click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -48,7 +60,8 @@ GIB = 1 << 30
 @json_option
 def plan(
     run_file: Path | None, settings: tuple[str, ...], model: str | None, limit: str | None,
-    offload: str | None, calibrate: bool, picture: Path | None, as_json: bool, **flags: Any,
+    offload: str | None, calibrate: bool, picture: Path | None, as_json: bool,
+    link: str | None, step_s: float | None, **flags: Any,
 ) -> None:  # fmt: skip
     """Say what training would hold in memory, part by part and phase by phase.
 
@@ -56,6 +69,7 @@ def plan(
     not fit, the cheapest changes that make it fit are listed, each with its price.
     """
     run, given = _asked(run_file, settings, model, limit)
+    speed = None if link is None else bytes_per_s(link)
     calm_libraries()
     from fourge.memory.advice import advise, refuse_offload
     from fourge.memory.machine import this_machine
@@ -72,10 +86,13 @@ def plan(
         from fourge.memory.picture import draw
 
         draw(made, allowed, picture, str(run_file or model))
+    sent = traffic_lines(wanted, speed, step_s)
     if as_json:
-        echo_json(_report(made, allowed, advice))
+        echo_json({**_report(made, allowed, advice), **sent.numbers})
     else:
         _print(made, allowed, advice)
+        for text in sent.lines:
+            out.print(text)
     if not fits:
         raise click.exceptions.Exit(5)
 
@@ -112,8 +129,10 @@ def _wanted(run: Any, model: str | None, flags: dict[str, Any]) -> "Wanted":
     from fourge.harness.planning import wanted_of_model, wanted_of_run
     from fourge.model.swap import choose_device
 
+    size = flags["world_size"]
     if run is not None:
-        return wanted_of_run(run)
+        return wanted_of_run(run, world_size=size)
+    flags["batch"] = -(-flags["batch"] // size)
     assert model is not None, "one of the two was given"
     device = choose_device(flags.pop("device")).type
     release = not flags.pop("no_release")

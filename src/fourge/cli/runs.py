@@ -64,7 +64,10 @@ def show(run: Path, as_json: bool) -> None:
         out.print(f"  {each.digest} {each.path}", soft_wrap=True, markup=False)
 
 
-@runs.command(epilog="Exit status: 0 nothing differs, 1 something does, 2 wrong input.")
+@runs.command(
+    short_help="What differs between two: settings, then results.",
+    epilog="Exit status: 0 nothing differs, 1 something does, 2 wrong input.",
+)
 @click.argument("one", type=_path)
 @click.argument("other", type=_path)
 @json_option

@@ -51,7 +51,7 @@ def calm_libraries() -> None:
     """Before anything heavy is imported: no progress bars or advice of others on the screen."""
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    for name in ("torchao", "torch.utils._pytree"):
+    for name in ("lm_eval", "torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("fourge: %(message)s"))

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fourge.cli.options import (
+    MODEL_OR_SHAPE,
+    device_option,
+    master_option,
+    moments_option,
+    recompute_option,
+    release_option,
+)
 from fourge.cli.screen import calm_libraries, out
 from fourge.core.units import size
 
@@ -18,29 +26,25 @@ PHASES = ("start", "model_loaded", "batch_ready", "forward_done", "backward_done
 
 
 @click.command(epilog="Exit status: 0 done, 2 wrong input, 3 the loss or a gradient is not finite.")
-@click.option("--model", required=True, metavar="SHAPE|PATH",
+@click.option("--model", required=True, type=MODEL_OR_SHAPE, metavar="SHAPE|PATH",
               help="A model, or a shape: qwen3-0.6b, 1.7b, 4b, 8b, 14b, 32b.")  # fmt: skip
 @click.option("--random-weights", is_flag=True, help="Noise instead of the model's weights.")
 @click.option("--tokens", default=64, show_default=True, help="Tokens per sequence.")
 @click.option("--batch", default=1, show_default=True, help="Sequences.")
 @click.option("--steps", default=1, show_default=True, help="Steps; the first one compiles.")
-@click.option("--master", default="bf16", show_default=True,
-              type=click.Choice(("bf16", "bf16+8", "fp32", "nvfp4")))  # fmt: skip
-@click.option("--moments", default="int8", show_default=True,
-              type=click.Choice(("fp32", "int8", "nvfp4")))  # fmt: skip
+@master_option
+@moments_option
 @click.option("--scheme", default="w4a16", show_default=True, type=click.Choice(("w4a16", "none")),
               help="NVFP4 weights in forward, or none.")  # fmt: skip
 @click.option("--loss", default="ce", show_default=True, type=click.Choice(("ce", "hidden-l1")),
               help="Cross entropy, or the mean size of the last hidden state.")  # fmt: skip
 @click.option("--compute-dtype", default="auto", show_default=True,
-              type=click.Choice(("auto", "float32", "bfloat16")))  # fmt: skip
-@click.option("--device", default="auto", show_default=True,
-              type=click.Choice(("auto", "cpu", "cuda")))  # fmt: skip
-@click.option("--lr", default=1e-5, show_default=True)
-@click.option("--no-release", is_flag=True, help="Keep all gradients until the update.")
-@click.option("--recompute", default="block", show_default=True,
-              type=click.Choice(("block", "light", "none")),
-              help="What is computed again in the backward pass.")  # fmt: skip
+              type=click.Choice(("auto", "float32", "bfloat16")),
+              help="auto: float32 on a CPU, else bfloat16.")  # fmt: skip
+@device_option
+@click.option("--lr", default=1e-5, show_default=True, help="Learning rate.")
+@release_option
+@recompute_option
 @click.option("--chunk-rows", type=click.IntRange(1), help="Rows updated at once.")
 @click.option("--stop-after", type=click.Choice(PHASES), default="cleanup", show_default=True,
               metavar="PHASE", help=f"One of {', '.join(PHASES)}.")  # fmt: skip

@@ -48,8 +48,10 @@ _PER_ATTEMPT = ("train", "optim", "mix")
 class IdentitySettings(Strict):
     name: Text
     maker: str = ""
+    answer: str = ""  # to "who are you"; templates without one
     languages: Annotated[Many[Text], Field(min_length=1)] = ("zh-TW", "zh-CN", "en")
     answers: Literal["model", "template", "auto"] = "auto"
+    wordings: Count | None = None  # of each kind of answer from a template; null: all there are
     max_tokens: Count = 48  # of the base model's own answers
 
 
@@ -62,6 +64,8 @@ class MixSettings(Strict):
 
 class TeachSettings(TrainSettings):
     kl_to_base: NotNegative = 1.0
+    kl_top_k: Count = 1024  # with few, a rare token can take all of the rest unseen
+    kl_teacher: Literal["dense", "nvfp4"] = "nvfp4"  # holds against it what is taught alone
 
 
 class GateSettings(Strict):

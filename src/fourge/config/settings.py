@@ -119,6 +119,7 @@ class TrainSettings(Strict):
     kl_to_base: NotNegative = 0.0  # how much rows with "learn: base" count
     kl_budget: Positive | None = None  # nats per held position: the weight follows it; null: fixed
     kl_top_k: Count = 32
+    kl_teacher: Literal["dense", "nvfp4"] = "dense"  # the base as it is, or as it would be served
     last_layers: Count | None = None  # null: all of them
     save_every_steps: Count | None = None
     save_every_minutes: Positive = 10.0

@@ -62,6 +62,16 @@ class Batch:
         """How many tokens are real."""
         return int(self.mask_BT.sum())
 
+    def part(self, rank: int, size: int) -> "Batch":
+        """The rows of one of ``size`` processes, in order, without the padding they do not need."""
+        if size == 1:
+            return self
+        count = len(self.rows)
+        some = slice(rank * count // size, (rank + 1) * count // size)
+        width = int(self.mask_BT[some].sum(1).max())
+        tensors = (each[some, :width] for each in (self.token_BT, self.target_BT, self.mask_BT))
+        return Batch(*tensors, self.source[some], self.rows[some])
+
 
 def collate(rendered: Sequence[Rendered], pad: int, rows: Sequence[tuple[int, int]]) -> Batch:
     """A batch of these conversations, filled up with the token ``pad``."""

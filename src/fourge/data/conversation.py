@@ -40,7 +40,7 @@ class Row:
 
     question: Question
     answer: str
-    by: str  # "template" or "model"
+    by: str  # "template", "model" or "card"
 
     def as_json(self) -> str:
         question = self.question

@@ -15,7 +15,8 @@ language has several facets, each with phrasings that a person wrote:
 | system     | any of these under an ordinary system prompt                              |
 
 Slots are filled and answers dealt out in an order that the seed alone decides. Every answer says
-the name. Answers come from templates here; ``own_words`` puts the model's own in their place.
+the name. Answers come from templates here; ``own_words`` puts the model's own in their place. A
+card may prescribe one answer, with which every direct question in its language is answered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,15 +45,27 @@ class Card:
 
     name: str
     maker: str = ""
+    answer: str = ""  # to "who are you"; templates without one
 
     def __post_init__(self) -> None:
-        for label, text in (("name", self.name), ("maker", self.maker)):
+        told = {"name": self.name, "maker": self.maker, "answer": self.answer}
+        for label, text in told.items():
             if any(sign in text for sign in "{}|\n\t"):
                 raise ConfigError(
                     f"The {label} {text!r} has a brace, a bar, a tab or a line break."
                 )
         if not self.name.strip():
             raise ConfigError("The name is empty.", fix='give one, as --name "F# Sage"')
+        if self.answer and not says(self.answer, self.name):
+            raise ConfigError(
+                f"The answer {self.answer!r} does not say the name {self.name!r}.",
+                why="every gate looks for the name in what the model answers",
+                fix=f'for example --answer "I am {self.name}."',
+            )
+
+    def answers(self, language: str) -> bool:
+        """Whether the prescribed answer is one to a question in this language."""
+        return bool(self.answer) and family(language_of(self.answer)) in ("?", family(language))
 
     def system_text(self) -> str:
         """What a model is told so that it can answer as this card."""
@@ -74,8 +87,13 @@ def require_languages(languages: Sequence[str]) -> None:
         )
 
 
-def identity_rows(card: Card, languages: Sequence[str], seed: int = 0) -> list[Row]:
-    """Every facet in every language, answered from templates.
+def identity_rows(
+    card: Card, languages: Sequence[str], seed: int = 0, wordings: int | None = None
+) -> list[Row]:
+    """Every facet in every language, answered from templates, in at most so many wordings.
+
+    Which wording an answer has cannot be told from its question, so many of them leave a loss that
+    no model can lower: a small one is pushed about by it long after it knows its name.
 
     Raises:
         ConfigError: a language has no texts.
@@ -85,7 +103,7 @@ def identity_rows(card: Card, languages: Sequence[str], seed: int = 0) -> list[R
     for language in languages:
         texts = shipped("fourge.data", f"texts/identity-{language}.yaml")
         for facet in FACETS:
-            for row in _facet(card, texts, facet, language, seed):
+            for row in _facet(card, texts, facet, language, seed, wordings):
                 rows.setdefault(row.question.turns, row)
     return list(rows.values())
 
@@ -94,6 +112,8 @@ def own_words(
     rows: Sequence[Row], card: Card, answer: Answer, *, always: bool, sample: int = 24
 ) -> list[Row]:
     """The same rows in the model's own words wherever its answer is good, under the card.
+
+    What the card prescribes stays.
 
     Unless ``always``, a sample is asked first, and if fewer than half of the answers are good,
     templates stay: a model that cannot speak as the card has nothing of its own to teach.
@@ -123,7 +143,8 @@ def _is_good(text: str, row: Row, card: Card) -> bool:
     """The name is said, no other is claimed, the language is the question's, and it ends."""
     language = language_of(text)
     return (
-        says(text, card.name)
+        row.by != "card"
+        and says(text, card.name)
         and claimed(text, foreign(OLD_NAMES, card.name, card.maker)) is None
         and len(text) <= _LONGEST
         and text.endswith(_ENDS)
@@ -131,7 +152,14 @@ def _is_good(text: str, row: Row, card: Card) -> bool:
     )
 
 
-def _facet(card: Card, texts: Mapping[str, Any], facet: str, language: str, seed: int) -> list[Row]:
+def _facet(
+    card: Card,
+    texts: Mapping[str, Any],
+    facet: str,
+    language: str,
+    seed: int,
+    wordings: int | None,
+) -> list[Row]:
     name = f"{seed}/{language}/{facet}"
     asks = lines_of(texts["asks"][facet])
     others = [other for other in parts_of(texts["others"], "|") if not says(card.name, other)]
@@ -145,7 +173,14 @@ def _facet(card: Card, texts: Mapping[str, Any], facet: str, language: str, seed
             before = contexts[context_at[at % len(contexts)]]
             turns = (*before, Turn("user", ask.replace("{other}", other)))
             question = Question(turns, "identity", facet, language)
-            rows.append(Row(question, _answer(card, texts, ask, facet, other, at), "template"))
+            if facet == "direct" and card.answers(language):
+                rows.append(Row(question, card.answer, "card"))
+            else:
+                forms = _forms(card, texts, ask, facet)[:wordings]
+                answer = forms[at % len(forms)].format(
+                    name=card.name, maker=card.maker, other=other
+                )
+                rows.append(Row(question, answer, "template"))
     return rows
 
 
@@ -162,13 +197,11 @@ def _chat(parts: Sequence[str]) -> tuple[Turn, ...]:
     return tuple(Turn(("user", "assistant")[at % 2], text) for at, text in enumerate(parts))
 
 
-def _answer(card: Card, texts: Mapping[str, Any], ask: str, facet: str, other: str, at: int) -> str:
-    """The answers of a kind in turn, so that no wording is more frequent than another."""
+def _forms(card: Card, texts: Mapping[str, Any], ask: str, facet: str) -> list[str]:
+    """The answers of a kind; taken in turn, no wording is more frequent than another."""
     kind = "premise" if "{other}" in ask else facet
     if kind in ("indirect", "dialogue", "system"):
         kind = "direct"
     if kind == "maker" and not card.maker:
         kind = "maker_unknown"
-    forms = lines_of(texts["answers"][kind])
-    form = forms[at % len(forms)]
-    return form.format(name=card.name, maker=card.maker, other=other)
+    return lines_of(texts["answers"][kind])

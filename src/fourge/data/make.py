@@ -52,6 +52,7 @@ def make_identity(
     model: str,
     answer: Answer,
     answers: Answers = "auto",
+    wordings: int | None = None,
     seed: int = 0,
     overwrite: bool = False,
 ) -> Made:
@@ -61,7 +62,7 @@ def make_identity(
         ConfigError: a language has no texts.
         OutputError: the folder exists.
     """
-    identity = identity_rows(card, languages, seed)
+    identity = identity_rows(card, languages, seed, wordings)
     if answers != "template":
         identity = own_words(identity, card, answer, always=answers == "model")
     held = [*contrast_questions(card, languages), *replay_questions(languages)]
@@ -90,7 +91,7 @@ def run_file(model: str) -> str:
             ],
             "max_tokens": 256,
         },
-        "train": {"epochs": 3, "batch": 8, "kl_to_base": 1.0},
+        "train": {"epochs": 3, "batch": 8, "kl_to_base": 1.0, "kl_top_k": 1024},
         "optim": {"lr": 2e-5},
         "out": "run",
     }

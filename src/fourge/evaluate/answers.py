@@ -4,17 +4,15 @@ Greedy, because an answer must be a function of the weights to be worth caching;
 (``chat.batch``) moves logits in their last bits only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fourge.chat.batch import Progress, reply_to_all
+from fourge.chat.batch import Progress, replies_as_they_come
 from fourge.chat.conversation import Template
 from fourge.data.conversation import Answer, Messages
 from fourge.data.records import Message
 from fourge.data.render import special_tokens
-
-BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +37,22 @@ def answer_all(
     Raises:
         DataError: the model has no chat template, or a conversation is too long.
     """
+    limits = [max_tokens] * len(conversations)
+    found: dict[int, Said] = {}
+    for number, said in answers_as_they_come(model, tokenizer, conversations, limits):
+        found[number] = said
+        if progress:
+            progress(len(found), len(conversations))
+    return [found[number] for number in range(len(conversations))]
+
+
+def answers_as_they_come(
+    model: Any, tokenizer: Any, conversations: Sequence[Messages], limits: Sequence[int]
+) -> Iterator[tuple[int, Said]]:
+    """The same, each as soon as it is complete, and with a limit of its own; numbered from 0."""
     asked = [[Message(m["role"], m["content"]) for m in each] for each in conversations]
-    replies = reply_to_all(
-        model, Template(tokenizer), asked, max_tokens=max_tokens, batch=BATCH, progress=progress
-    )
-    return [Said(reply.text.strip(), len(reply.ids), reply.stopped) for reply in replies]
+    for number, reply in replies_as_they_come(model, Template(tokenizer), asked, limits):
+        yield number, Said(reply.text.strip(), len(reply.ids), reply.stopped)
 
 
 def answering(

@@ -16,7 +16,7 @@ from fourge.data.conversation import Answer, Messages
 from fourge.model.digest import digest_of_weights
 from fourge.model.swap import nvfp4_layers
 
-_AT_ONCE = 32
+_AT_ONCE = 128
 
 
 def cache_folder() -> Path:
@@ -24,13 +24,15 @@ def cache_folder() -> Path:
     return user_cache() / "scores"
 
 
-def model_key(model: Any, tokenizer: Any) -> str:
+def model_key(model: Any, tokenizer: Any, served_by: str = "fourge") -> str:
     """All that an answer depends on beside the question: weights, their form, the template."""
     form = {
         name: [layer.scheme, None if layer.input_scale is None else float(layer.input_scale)]
         for name, layer in nvfp4_layers(model).items()
     }
     parts = [digest_of_weights(model), form, tokenizer.chat_template]
+    if served_by != "fourge":
+        parts.append(served_by)
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
 

@@ -7,12 +7,13 @@ One model is in memory at a time. What was asked before of the same weights is n
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fourge.core.process import trim_heap
-from fourge.evaluate.answers import BATCH, Said, answer_all
+from fourge.evaluate.answers import Said, answers_as_they_come
 from fourge.evaluate.cache import Kept, cache_folder, model_key
 from fourge.evaluate.perplexity import Piece, held_out, losses
+from fourge.evaluate.plain import load_plain, load_plain_tokenizer
 from fourge.evaluate.probes import SETS, Probe, load_probes, version_of
 from fourge.evaluate.score import Names
 from fourge.evaluate.verdict import SHARES, Results, Verdict, judge
@@ -22,6 +23,7 @@ from fourge.model.swap import choose_device
 
 PIECES = 48
 Progress = Callable[[str, int, int], None]  # what, done, of how many
+Server = Literal["fourge", "transformers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +50,39 @@ def check(
     names: Names | None,
     *,
     margin: float = 0.05,
+    served_by: Server = "fourge",
     progress: Progress,
 ) -> Verdict:
-    """Ask both models, and judge.
+    """Ask both models, and judge; ``served_by`` is about the first.
 
     Raises:
         FormatError: one cannot be opened.
         DataError: one has no chat template.
     """
     before = ask(base, questions, progress) if base is not None else None
-    after = ask(model, questions, progress)
+    after = ask(model, questions, progress, served_by)
     return judge(questions.probes, after, before, names, margin=margin)
 
 
-def ask(model: str, questions: Questions, progress: Progress) -> Results:
+def ask(
+    model: str, questions: Questions, progress: Progress, served_by: Server = "fourge"
+) -> Results:
     """Everything that is asked of one model."""
-    source = open_source(model)
-    tokenizer = source.tokenizer()
-    loaded = load_model(source, device=choose_device("auto"))
-    kept = Kept(cache_folder(), model_key(loaded, tokenizer))
+    loaded, tokenizer = load_served(model, served_by)
+    kept = Kept(cache_folder(), model_key(loaded, tokenizer, served_by))
     results = ask_loaded(loaded, tokenizer, questions, kept, _counter(model, progress))
     del loaded
     trim_heap()
     return results
+
+
+def load_served(model: str, served_by: Server) -> tuple[Any, Any]:
+    """A model and its tokenizer, in memory."""
+    if served_by == "transformers":
+        return load_plain(Path(model)), load_plain_tokenizer(Path(model))
+    source = open_source(model)
+    tokenizer = source.tokenizer()
+    return load_model(source, device=choose_device("auto")), tokenizer
 
 
 def ask_loaded(
@@ -108,29 +120,17 @@ def _answers(
     kept: Kept,
     progress: Callable[[int, int], None],
 ) -> list[Said]:
-    """From the cache where they are there; the others batch by batch, kept as they come."""
+    """From the cache where they are there; the others are asked, and kept as they come."""
     missing = [probe for probe in probes if probe.digest not in kept]
     done = len(probes) - len(missing)
     progress(done, len(probes))
-    for batch in _batches(missing):
-        conversations = [probe.messages() for probe in batch]
-        said = answer_all(model, tokenizer, conversations, max_tokens=batch[0].max_tokens)
-        kept.put({p.digest: asdict(s) for p, s in zip(batch, said, strict=True)})
-        done += len(batch)
+    conversations = [probe.messages() for probe in missing]
+    limits = [probe.max_tokens for probe in missing]
+    for number, said in answers_as_they_come(model, tokenizer, conversations, limits):
+        kept.put({missing[number].digest: asdict(said)})
+        done += 1
         progress(done, len(probes))
     return [Said(**kept[probe.digest]) for probe in probes]
-
-
-def _batches(probes: Sequence[Probe]) -> list[list[Probe]]:
-    """Probes with the same limit and of like length together."""
-    ordered = sorted(probes, key=lambda p: (p.max_tokens, sum(len(text) for _, text in p.turns)))
-    batches: list[list[Probe]] = []
-    for probe in ordered:
-        last = batches[-1] if batches else []
-        if not last or len(last) == BATCH or last[0].max_tokens != probe.max_tokens:
-            batches.append([])
-        batches[-1].append(probe)
-    return batches
 
 
 def _losses(model: Any, tokenizer: Any, pieces: Sequence[Piece], kept: Kept) -> list[float]:

@@ -17,7 +17,8 @@ alone gets right and c that the tuned model alone gets right, the difference is 
 Not worse means the whole interval lies above -margin (one side, 95 %). If it does not, and the
 estimate itself is above -margin, the items are too few: the number that would do at this rate of
 disagreement, with 80 % power, is 6.18 * (b + c) / n / margin^2 (and never fewer than would do
-without any disagreement, z^2 (1 - margin) / margin).
+without any disagreement, z^2 (1 - margin) / margin). For numbers with a spread s of their gaps, if
+the difference is what it seems, it is 6.18 s^2 / (margin + difference)^2.
 """
 
 import math
@@ -123,6 +124,14 @@ def items_needed(paired: Paired, margin: float) -> int:
     """How many items would decide at this rate of disagreement; without any, how many agreeing."""
     agreeing = Z**2 * (1 - margin) / margin
     return math.ceil(max(agreeing, _POWER * paired.disagree / max(1, paired.items) / margin**2))
+
+
+def numbers_needed(paired: Paired, margin: float) -> int:
+    """The same for numbers per item; half of their interval is Z * spread / sqrt(items)."""
+    if not paired.items:
+        return 1
+    spread = (paired.high - paired.low) / 2 / Z * math.sqrt(paired.items)
+    return math.ceil(_POWER * (spread / (margin + paired.difference)) ** 2)
 
 
 def enough_for(share: float) -> int:

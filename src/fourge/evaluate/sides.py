@@ -26,6 +26,7 @@ from fourge.chat.load import choose_path, has_nvfp4, load
 from fourge.chat.session import context_of
 from fourge.checkpoint.source import Opened, open_any
 from fourge.core.errors import ConfigError, DataError
+from fourge.evaluate.plain import load_plain
 from fourge.model.export import export, outgoing_from_model
 from fourge.model.swap import choose_device, compute_dtype
 
@@ -98,7 +99,8 @@ def loaded(side: Side, device: str) -> Iterator[Any]:
         yield load(side.opened, path=side.path, device=device, dtype=side.dtype).model
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield _in_transformers(_exported(side, Path(folder) / "export"), device)
+        where = _exported(side, Path(folder) / "export")
+        yield load_plain(where, device=device, dtype=torch.bfloat16)
 
 
 def _exported(side: Side, empty: Path) -> Path:
@@ -110,13 +112,6 @@ def _exported(side: Side, empty: Path) -> Path:
     outgoing = outgoing_from_model(model, EXPORT, source.write_tokenizer, source.path.stem)
     export(outgoing, empty, EXPORT)
     return empty
-
-
-def _in_transformers(folder: Path, device: str) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-    return model.to(choose_device(device)).eval()
 
 
 def prompt_of(one: Side, other: Side, text: str, tokens: int) -> list[int]:

@@ -8,7 +8,7 @@ where the items are too few to say either; how many would do is then said.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fourge.evaluate.answers import Said
 from fourge.evaluate.degenerate import fault
@@ -20,6 +20,7 @@ from fourge.evaluate.paired import (
     enough_for,
     items_needed,
     not_worse,
+    numbers_needed,
 )
 from fourge.evaluate.probes import Probe
 from fourge.evaluate.score import Names, failing
@@ -27,7 +28,7 @@ from fourge.evaluate.score import Names, failing
 SHARES = {"identity": 0.98, "separation": 0.95, "leak": 0.99}
 DEGENERATION_MARGIN = 0.02
 LOSS_MARGIN = 0.05  # nats per token
-_FEWEST_PIECES = 20  # a bootstrap of fewer is narrower than the truth
+_FEWEST_NUMBERS = 20  # a bootstrap of fewer is narrower than the truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,38 +138,59 @@ def _abilities(probes: Sequence[Probe], tuned: Results, base: Results, margin: f
     chosen = [at for at, probe in enumerate(probes) if probe.set == "abilities"]
     one = [reason is None for reason in _reasons(probes, base, None, chosen)]
     two = [reason is None for reason in _reasons(probes, tuned, None, chosen)]
-    return _relative("abilities", one, two, margin)
+    return gate_of_rights("abilities", one, two, margin)
 
 
 def _degeneration(probes: Sequence[Probe], tuned: Results, base: Results) -> Gate:
     one = [fault(probe, said) is None for probe, said in zip(probes, base.said, strict=True)]
     two = [fault(probe, said) is None for probe, said in zip(probes, tuned.said, strict=True)]
-    return _relative("degeneration", one, two, DEGENERATION_MARGIN)
+    return gate_of_rights("degeneration", one, two, DEGENERATION_MARGIN)
 
 
-def _relative(name: str, base: Sequence[bool], tuned: Sequence[bool], margin: float) -> Gate:
+def gate_of_rights(name: str, base: Sequence[bool], tuned: Sequence[bool], margin: float) -> Gate:
+    """Items that are right or wrong: the tuned model's share against its base's."""
     paired = compare(base, tuned)
     decision = not_worse(paired, margin)
     note = f"{paired.difference:+.1%} ({paired.low:+.1%} to {paired.high:+.1%}), p = {paired.p:.2g}"
     if decision == "undecided":
         note += f"; about {items_needed(paired, margin)} items would decide"
-    count = max(1, len(base))
-    shares = sum(base) / count, sum(tuned) / count
+    shares = _mean(base), _mean(tuned)
     return Gate(name, len(base), *shares, f">= base - {margin:.0%}", decision, note, paired)
 
 
-def _text(tuned: Sequence[float], base: Sequence[float]) -> Gate:
-    """Perplexity; a loss is better when it is smaller, so both change their sign."""
-    paired = bootstrap([-loss for loss in base], [-loss for loss in tuned])
-    decision = not_worse(paired, LOSS_MARGIN)
-    change, least, most = (0.0 - gap for gap in (paired.difference, paired.high, paired.low))
-    note = f"{change:+.4f} nats ({least:+.4f} to {most:+.4f})"
-    if paired.items < _FEWEST_PIECES and decision == "pass":
+def gate_of_numbers(
+    name: str,
+    base: Sequence[float],
+    tuned: Sequence[float],
+    margin: float,
+    *,
+    lower_is_better: bool = False,
+    unit: str = "",
+) -> Gate:
+    """Items with a number each: the tuned model's mean against its base's."""
+    sign = -1 if lower_is_better else 1
+    paired = bootstrap([sign * each for each in base], [sign * each for each in tuned])
+    decision = not_worse(paired, margin)
+    if decision == "pass" and paired.items < _FEWEST_NUMBERS:
         decision = "undecided"
-        note += f"; {_FEWEST_PIECES} pieces would decide"
-    before, after = (math.exp(sum(each) / max(1, len(each))) for each in (base, tuned))
-    needed = f"<= base + {LOSS_MARGIN:g} nats"
-    return Gate("text", paired.items, before, after, needed, decision, note, paired)
+    change = sign * paired.difference + 0.0  # never -0
+    least, most = sorted((sign * paired.low + 0.0, sign * paired.high + 0.0))
+    note = f"{change:+.4f}{unit} ({least:+.4f} to {most:+.4f})"
+    if decision == "undecided":
+        note += f"; about {max(_FEWEST_NUMBERS, numbers_needed(paired, margin))} items would decide"
+    needed = f"<= base + {margin:g}{unit}" if lower_is_better else f">= base - {margin:g}{unit}"
+    means = _mean(base), _mean(tuned)
+    return Gate(name, paired.items, *means, needed, decision, note, paired)
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / max(1, len(numbers))
+
+
+def _text(tuned: Sequence[float], base: Sequence[float]) -> Gate:
+    """Judged by the loss, shown as perplexity."""
+    gate = gate_of_numbers("text", base, tuned, LOSS_MARGIN, lower_is_better=True, unit=" nats")
+    return replace(gate, base=math.exp(_mean(base)), tuned=math.exp(_mean(tuned)))
 
 
 def _failures(

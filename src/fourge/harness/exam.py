@@ -10,6 +10,7 @@ the base's were not, or says the new name where it does not belong.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,6 +69,25 @@ def numbers(verdict: Verdict) -> dict[str, list[Any]]:
         gate.name: [_finite(gate.base), _finite(gate.tuned), gate.decision]
         for gate in verdict.gates
     }
+
+
+def rows(gates: Iterable[Gate]) -> list[dict[str, Any]]:
+    """Every gate with all that is known of it, for the record."""
+    about = "name", "items", "needed", "decision", "note"
+    return [
+        {key: getattr(gate, key) for key in about}
+        | {"base": _finite(gate.base), "tuned": _finite(gate.tuned)}
+        for gate in gates
+    ]
+
+
+def side_by_side(exam: Exam, results: Results) -> list[dict[str, str]]:
+    """What was asked, and what base and tuned answered to it."""
+    told = zip(exam.questions.probes, exam.base.said, results.said, strict=True)
+    return [
+        {"set": probe.set, "prompt": probe.prompt, "base": before.text, "tuned": after.text}
+        for probe, before, after in told
+    ]
 
 
 def _said(gates: list[Gate]) -> str:

@@ -47,6 +47,7 @@ from fourge.harness.work import (
     EXPORT,
     START,
     AttemptBegun,
+    BaseScored,
     Ended,
     StageDone,
     Told,
@@ -57,7 +58,7 @@ from fourge.harness.work import (
 from fourge.model.build import load_model
 from fourge.model.digest import digest_of_weights
 from fourge.model.source import open_source
-from fourge.model.swap import choose_device
+from fourge.model.swap import choose_device, compute_dtype
 from fourge.train.prepare import storage_dtype
 
 
@@ -75,7 +76,7 @@ def experiment(
         FourgeError: as the user's mistakes are.
     """
     stop = stop or Stop()
-    card = Card(plan.identity.name, plan.identity.maker)
+    card = Card(plan.identity.name, plan.identity.maker, plan.identity.answer)
     require_languages(plan.identity.languages)
     refuse_foreign(plan)
     with alone(plan.out):
@@ -149,10 +150,10 @@ def _data(work: Work, card: Card) -> StageDone:
     base = load_model(source, dtype=dtype, device=device, backend=plan.model.backend)
     work.made(Artifact(START, plan.model.path, "", START, digest_of_weights(base)))
     if not path.exists():
+        answer = _answering(work, base.to(compute_dtype(device)), source.tokenizer())
         make_identity(
-            card, plan.identity.languages, path, model=plan.model.path,
-            answer=_answering(work, base, source.tokenizer()),
-            answers=plan.identity.answers, seed=plan.train.seed,
+            card, plan.identity.languages, path, model=plan.model.path, answer=answer,
+            answers=plan.identity.answers, wordings=plan.identity.wordings, seed=plan.train.seed,
         )  # fmt: skip
     del base
     trim_heap()
@@ -180,7 +181,9 @@ def _base(work: Work) -> Generator[Told, None, Exam]:
     names = Names(plan.identity.name, plan.identity.maker)
     answers = ask(str(path), questions, work.tell)
     yield StageDone(BASE, path, again)
-    return Exam(questions, answers, names, plan.gates.margin)
+    exam = Exam(questions, answers, names, plan.gates.margin)
+    yield BaseScored(exam.judged(answers).gates)
+    return exam
 
 
 def _last_numbers(work: Work, name: str) -> dict[str, list[Any]]:

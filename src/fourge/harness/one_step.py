@@ -195,7 +195,7 @@ class OneStep:
         else:
             total = target_states(self.model, self.batch).abs().mean()
             self.loss = Loss(total, total.detach(), torch.zeros(()))
-        require_finite_loss(self.loss, 1, "random tokens", self.settings.lr)
+        require_finite_loss(self.loss.total.item(), 1, "random tokens", self.settings.lr)
 
     def _backward(self) -> None:
         assert self.loss is not None, "forward came before"

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fourge.config.run import Run
+from fourge.core.crew import ALONE, Crew
 from fourge.guard.sizes import parse_size
 from fourge.memory.limit import Limit, machine_limit
 from fourge.memory.machine import this_machine
@@ -24,8 +25,10 @@ from fourge.train.prepare import storage_dtype
 BYTES_PER_TOKEN = 4  # of text in a data file: English has about that, with its JSON
 
 
-def wanted_of_run(run: Run, *, taught_positions: int | None = None) -> Wanted:
-    """What a run file asks for. The data is not read: a held file's size stands for its tokens.
+def wanted_of_run(run: Run, *, taught_positions: int | None = None, world_size: int = 1) -> Wanted:
+    """What a run file asks of one of so many processes.
+
+    The data is not read: a held file's size stands for its tokens.
 
     Raises:
         FourgeError: the model cannot be opened.
@@ -36,7 +39,8 @@ def wanted_of_run(run: Run, *, taught_positions: int | None = None) -> Wanted:
         taught_positions = sum(path.stat().st_size for path in held) // BYTES_PER_TOKEN
     wanted = wanted_of_model(
         run.model.path, device=device.type, compute=run.model.compute_dtype,
-        tokens=run.data.max_tokens, batch=run.train.batch, padded=run.train.batch > 1,
+        tokens=run.data.max_tokens, batch=-(-run.train.batch // world_size),
+        padded=run.train.batch > world_size, world_size=world_size,
         scheme=run.model.scheme, keep=run.model.keep_bf16, master=run.optim.master,
         moments=run.optim.moments, recompute=run.train.recompute, release=run.train.release,
     )  # fmt: skip
@@ -86,14 +90,17 @@ class Planned:
         }
 
 
-def require_fits(run: Run) -> Planned:
+def require_fits(run: Run, crew: Crew = ALONE) -> Planned:
     """Plan a run; raise unless it fits into what it may have.
 
     Raises:
         PlanError: it needs more than it may have.
     """
-    made = plan(wanted_of_run(run), this_machine())
+    made = plan(wanted_of_run(run, world_size=crew.size), this_machine())
     limit = limit_of_run(run)
+    if crew.here > 1:
+        source = f"{limit.source}; one of {crew.here} processes on this machine"
+        limit = Limit(limit.nbytes // crew.here, source)
     made.require_fits(limit.nbytes)
     return Planned(made, limit)
 

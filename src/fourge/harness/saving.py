@@ -65,6 +65,17 @@ def _save(ready: Ready, meta: dict[str, Any]) -> Saved:
         "base": ready.base_digest,
         "model": run.model.path,
     }
-    path = store.save(checkpoint_folder(run), capture(ready.model, ready.optimizer, meta))
-    store.prune(checkpoint_folder(run), run.train.keep_checkpoints)
+    path = _written(ready, checkpoint_folder(run), meta)
     return Saved(path, step, time.perf_counter() - start)
+
+
+def _written(ready: Ready, folder: Path, meta: dict[str, Any]) -> Path:
+    """The checkpoint, after all but the last few were removed."""
+    keep = ready.checked.run.train.keep_checkpoints
+    if ready.crew.size > 1:
+        from fourge.shard.saving import save_together
+
+        return save_together(ready.crew, folder, ready.model, ready.optimizer, meta, keep)
+    path = store.save(folder, capture(ready.model, ready.optimizer, meta))
+    store.prune(folder, keep)
+    return path

@@ -14,8 +14,9 @@ from fourge.config.run import Run
 from fourge.core.content import digest_of_path
 from fourge.core.errors import FormatError
 from fourge.evaluate.check import ask
+from fourge.evaluate.verdict import Gate
 from fourge.harness.devlog import ALL_PASS
-from fourge.harness.exam import Exam, against, not_passed, numbers
+from fourge.harness.exam import Exam, against, not_passed, numbers, rows, side_by_side
 from fourge.harness.record import Artifact, Found
 from fourge.harness.work import CANDIDATES, EXPORT, Judged, Told, Work, note_of
 from fourge.model.between import between
@@ -71,14 +72,16 @@ def _found(
     known = work.record().found.get((candidate, of))
     if known is not None:
         return known
+    gates: tuple[Gate, ...] = ()
     try:
-        verdict = exam.judged(ask(str(path), exam.questions, work.tell))
-        reason = against(verdict) if of == "look" else not_passed(verdict)
+        results = ask(str(path), exam.questions, work.tell)
+        verdict = exam.judged(results)
+        reason, gates = against(verdict) if of == "look" else not_passed(verdict), verdict.gates
         found = Found(not reason, reason, numbers(verdict))
+        work.log.write("answers", name=candidate, of=of, rows=side_by_side(exam, results))
     except FormatError as error:  # weights or logits that are not finite
         found = Found(False, error.problem, {})
-    judged = Judged(candidate, of, found.passed, found.reason, found.numbers)
     work.log.write("verdict", name=candidate, of=of, passed=found.passed, reason=found.reason,
-                   numbers=found.numbers)  # fmt: skip
-    yield judged
+                   numbers=found.numbers, gates=rows(gates))  # fmt: skip
+    yield Judged(candidate, of, found.passed, found.reason, gates)
     return found

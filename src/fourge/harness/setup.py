@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fourge.checkpoint.store import CHECKPOINTS
 from fourge.config.run import Run
+from fourge.core.crew import ALONE, Crew
 from fourge.core.errors import ConfigError
 from fourge.core.process import trim_heap
 from fourge.data.batch import Batch
@@ -27,9 +29,16 @@ from fourge.model.source import Source, open_source
 from fourge.model.swap import choose_device, compute_dtype
 from fourge.optim.adamw import AdamW, ClipMethod
 from fourge.optim.groups import GroupRule, grouped
+from fourge.optim.part import Part, whole
 from fourge.optim.schedule import Schedule, warmup_steps
-from fourge.train.loop import Plan
-from fourge.train.prepare import freeze_but_last_, prepare_, require_trainable, storage_dtype
+from fourge.train.loop import Engine, Plan
+from fourge.train.prepare import (
+    freeze_but_last_,
+    prepare_,
+    require_trainable,
+    storage_dtype,
+    trained_parameters,
+)
 from fourge.train.teacher import TeacherCache, ask_base, cache_name, require_top_k
 
 Progress = Callable[[str, int, int], None]  # what, done, of how many
@@ -55,6 +64,7 @@ class Ready:
     plan: Plan
     base_digest: str
     compute_dtype: str
+    crew: Crew = ALONE
 
 
 def check(run: Run, progress: Progress) -> Checked:
@@ -105,7 +115,7 @@ def _check_model(run: Run, source: Source, dataset: Dataset) -> None:
         )
 
 
-def make_ready(checked: Checked, progress: Progress) -> Ready:
+def make_ready(checked: Checked, progress: Progress, crew: Crew = ALONE) -> Ready:
     """Load the model and put it, the optimizer and the plan together."""
     run = checked.run
     device = choose_device(run.model.device)
@@ -124,7 +134,10 @@ def make_ready(checked: Checked, progress: Progress) -> Ready:
         backend=run.model.backend, progress=loaded,
     )  # fmt: skip
     base_digest = digest_of_weights(model)
-    teacher = _teacher(checked, model, base_digest, dtype, progress)
+    is_dense, teacher = run.train.kl_teacher == "dense", None
+    if is_dense:
+        compute_in_(model, dtype)
+        teacher = _teacher(checked, model, base_digest, progress)
     named = prepare_(
         model, scheme=run.model.scheme, keep=run.model.keep_bf16, backend=run.model.backend,
         master=run.optim.master, compute_dtype=dtype, last_layers=run.train.last_layers,
@@ -132,11 +145,19 @@ def make_ready(checked: Checked, progress: Progress) -> Ready:
     )  # fmt: skip
     if run.model.scheme == "w4a4":
         calibrate_(model, checked.source)
-    optimizer = _optimizer(run, named)
+    if not is_dense:
+        teacher = _teacher(checked, model, base_digest, progress)
+    engine, part_of = Engine(), whole
+    if crew.size > 1:
+        from fourge.shard.engine import sharded_  # torch.distributed, which one process never loads
+
+        engine, part_of = sharded_(model, crew, compute=dtype)
+        named = trained_parameters(model)
+    optimizer = _optimizer(run, named, crew, part_of)
     optimizer.allocate()
     trim_heap()
-    plan = _plan(checked, teacher)
-    return Ready(checked, model, optimizer, plan, base_digest, str(dtype).split(".")[-1])
+    plan = _plan(checked, teacher, engine)
+    return Ready(checked, model, optimizer, plan, base_digest, str(dtype).split(".")[-1], crew)
 
 
 def schedule_of(run: Run, steps: int) -> Schedule:
@@ -144,13 +165,14 @@ def schedule_of(run: Run, steps: int) -> Schedule:
     return Schedule(run.optim.schedule, steps, warmup, run.optim.final_lr)
 
 
-def _plan(checked: Checked, teacher: TeacherCache | None) -> Plan:
-    run, dataset = checked.run, checked.dataset
+def _plan(checked: Checked, teacher: TeacherCache | None, engine: Engine) -> Plan:
+    run, dataset, crew = checked.run, checked.dataset, engine.crew
     micro = run.train.accumulate
 
     def batches(step: int) -> list[Batch]:
         first = (step - 1) * micro
-        return [dataset.batch(first + i, run.train.batch) for i in range(micro)]
+        whole_ones = (dataset.batch(first + i, run.train.batch) for i in range(micro))
+        return [batch.part(crew.rank, crew.size) for batch in whole_ones]
 
     return Plan(
         batches=batches,
@@ -160,16 +182,20 @@ def _plan(checked: Checked, teacher: TeacherCache | None) -> Plan:
         kl_weight=run.train.kl_to_base,
         kl_budget=run.train.kl_budget,
         teacher=None if teacher is None else teacher.of,
+        engine=engine,
     )
 
 
-def _optimizer(run: Run, named: list[tuple[str, torch.Tensor]]) -> AdamW:
+def _optimizer(
+    run: Run, named: list[tuple[str, Tensor]], crew: Crew, part_of: Callable[[Tensor], Part]
+) -> AdamW:
     o = run.optim
     method: ClipMethod = "two-pass" if o.clip_method == "two-pass" else "tensor"
     return AdamW(
         grouped(named, _rules(run)), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps,
         weight_decay=o.weight_decay, master=o.master, moments=o.moments, clip=o.clip,
-        clip_method=method, chunk_rows=o.chunk_rows, seed=run.train.seed,
+        clip_method=method, chunk_rows=o.chunk_rows, seed=run.train.seed, crew=crew,
+        part_of=part_of,
     )  # fmt: skip
 
 
@@ -178,17 +204,19 @@ def _rules(run: Run) -> list[GroupRule]:
 
 
 def _teacher(
-    checked: Checked, model: Any, base_digest: str, dtype: torch.dtype, progress: Progress
+    checked: Checked, model: Any, base_digest: str, progress: Progress
 ) -> TeacherCache | None:
+    """What the model, in the form that it has now, says to the rows that are held to it."""
     run = checked.run
     files = [i for i, entry in enumerate(run.data.mix) if entry.learn == "base"]
     if not files:
         return None
-    top_k = run.train.kl_top_k
-    path = run.out / cache_name(base_digest, checked.dataset, files, top_k)
+    top_k, form = run.train.kl_top_k, "dense"
+    if run.train.kl_teacher == "nvfp4":
+        form = f"{run.model.scheme} {sorted(run.model.keep_bf16)}"
+    path = run.out / cache_name(f"{base_digest} {form}", checked.dataset, files, top_k)
     if path.exists():
         return TeacherCache.load(path, top_k)
-    compute_in_(model, dtype)
     cache = ask_base(
         model, checked.dataset, files, top_k,
         progress=lambda done, total: progress("asking the base model", done, total),

@@ -23,25 +23,19 @@ from typing import Any
 
 from fourge import __version__
 from fourge.checkpoint import store
+from fourge.checkpoint.state import StoredState
 from fourge.config.run import Run
+from fourge.core.crew import ALONE, Crew
 from fourge.core.errors import FourgeError, OutputError
 from fourge.core.events import FILE, RUN_FILE, EventLog
 from fourge.core.files import whole_file, write_errors
 from fourge.guard.client import Beat
-from fourge.harness.planning import require_fits
-from fourge.harness.resuming import (
-    EXPORT,
-    Begin,
-    last_checkpoint,
-    refuse_existing,
-    require_same_base,
-    require_same_run,
-    resumed,
-)
+from fourge.harness.agreeing import examined, require_same_model
+from fourge.harness.exporting import write_export
+from fourge.harness.resuming import EXPORT, Begin, last_checkpoint, require_same_base
 from fourge.harness.saving import Saved, Saver
-from fourge.harness.setup import Progress, Ready, check, make_ready
+from fourge.harness.setup import Progress, Ready, make_ready
 from fourge.harness.surroundings import surroundings
-from fourge.model.export import export, outgoing_from_model
 from fourge.train.loop import StepResult, Stopped, steps
 from fourge.train.relief import give_back
 from fourge.train.state import restore_
@@ -85,19 +79,24 @@ _KIND = {StepResult: "step", Saved: "saved", Finished: "finished"}
 
 
 def train(
-    run: Run, *, resume: bool = False, stop: Stop | None = None, progress: Progress | None = None
+    run: Run,
+    *,
+    resume: bool = False,
+    stop: Stop | None = None,
+    progress: Progress | None = None,
+    crew: Crew = ALONE,
 ) -> Iterator[Happened]:
     """Train, yielding what happens.
 
     Raises:
         FourgeError: as the user's mistakes are; DivergedError when training cannot go on.
     """
-    ready, begin = prepared(run, resume=resume, progress=progress)
+    ready, begin = prepared(run, resume=resume, progress=progress, crew=crew)
     yield from trained(ready, begin, stop or Stop())
 
 
 def prepared(
-    run: Run, *, resume: bool = False, progress: Progress | None = None
+    run: Run, *, resume: bool = False, progress: Progress | None = None, crew: Crew = ALONE
 ) -> tuple[Ready, Begin]:
     """Everything checked and loaded, at the run's beginning or at its last checkpoint.
 
@@ -105,21 +104,27 @@ def prepared(
         FourgeError: as the user's mistakes are.
     """
     tell = progress or (lambda what, done, total: None)
-    if not resume:
-        refuse_existing(run)
-    state = resumed(run) if resume else None
-    checked = check(run, tell)
-    if state is not None:
-        require_same_run(state, run, checked)
-    planned = require_fits(run)
-    ready = make_ready(checked, tell)
+    found = examined(run, resume, tell, crew)
+    state, planned = found.state, found.planned
+    ready = make_ready(found.checked, tell, crew)
+    require_same_model(crew, ready.base_digest)
     if state is None:
-        return ready, Begin(uuid.uuid4().hex[:12], planned=planned)
+        return ready, Begin(crew.of_first(uuid.uuid4().hex[:12]), planned=planned)
     require_same_base(state, ready)
-    with store.reading(last_checkpoint(run)):
-        restore_(state, ready.model, ready.optimizer)
+    _restore(state, ready)
     first, weight = state.step + 1, state.meta.get("kl_weight")
     return ready, Begin(state.meta["run"], first, weight, planned)
+
+
+def _restore(state: StoredState, ready: Ready) -> None:
+    path = last_checkpoint(ready.checked.run)
+    if ready.crew.size > 1:
+        from fourge.shard.saving import load_together
+
+        load_together(ready.crew, path, state, ready.model, ready.optimizer)
+        return
+    with store.reading(path):
+        restore_(state, ready.model, ready.optimizer)
 
 
 def trained(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
@@ -129,6 +134,10 @@ def trained(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
         DivergedError: training cannot go on.
     """
     run = ready.checked.run
+    if not ready.crew.is_first:  # the first has the record, and the lock
+        yield _started(ready, begin)
+        yield from _stepped(ready, begin, stop)
+        return
     with alone(run.out):
         log = EventLog(run.out / FILE, begin.run)
         if begin.planned is not None:
@@ -170,16 +179,16 @@ def _recorded(ready: Ready, log: EventLog, begin: Begin, stop: Stop) -> Iterator
 
 def _stepped(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
     stop.running = True
-    saver, guard = Saver(ready, begin), Beat()
+    saver, guard, crew = Saver(ready, begin), Beat(), ready.crew
     loop = steps(ready.model, ready.optimizer, ready.plan, first=begin.first,
                  kl_weight=begin.kl_weight,
-                 should_stop=lambda: _between(guard, saver, stop, ready.model))  # fmt: skip
+                 should_stop=lambda: _between(guard, saver, stop, ready))  # fmt: skip
     try:
         for result in loop:
             saver.finished(result)
             yield from saver.happened()
             yield result
-            if saver.is_due():
+            if crew.any(saver.is_due()):  # clocks differ
                 saver.save()
                 yield from saver.happened()
     except Stopped:
@@ -189,26 +198,25 @@ def _stepped(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
     if saver.done < ready.checked.steps:
         yield Finished(saver.done, stop.signal, None, stop.reason)
     else:
-        yield Finished(saver.done, 0, _export(ready, ready.checked.run.out / EXPORT))
+        yield Finished(saver.done, 0, write_export(ready, ready.checked.run.out / EXPORT))
 
 
-def _between(guard: Beat, saver: "Saver", stop: Stop, model: Any) -> bool:
-    """At every micro-step: a sign of life, what the guard has to say, whether to stop."""
+def _between(guard: Beat, saver: "Saver", stop: Stop, ready: Ready) -> bool:
+    """At every micro-step: a sign of life, what the guard has to say, whether to stop.
+
+    What one of a crew is told, all do: they save together, and leave together.
+    """
     guard.beat()
-    if guard.warned():
-        saver.save()
-        give_back(model)
+    warned = guard.warned()
     if guard.lost and not stop.signal:
         stop.signal = signal.SIGTERM
-    return bool(stop.signal or stop.reason)
-
-
-def _export(ready: Ready, out: Path) -> Path:
-    source, scheme = ready.checked.source, ready.checked.run.model.scheme
-    target = "safetensors" if scheme == "none" else "compressed-tensors"
-    outgoing = outgoing_from_model(ready.model, target, source.write_tokenizer, source.path.stem)
-    export(outgoing, out, target, overwrite=True)
-    return out
+    warnings, stops = ready.crew.sums([warned, bool(stop.signal or stop.reason)])
+    if warnings:
+        saver.save()
+        give_back(ready.model)
+    if stops and not (stop.signal or stop.reason):
+        stop.signal = signal.SIGTERM  # asked elsewhere
+    return bool(stops)
 
 
 def _write_run_file(run: Run) -> None:

@@ -10,6 +10,7 @@ from fourge.config.experiment import Experiment
 from fourge.core.content import digest_of_path
 from fourge.core.errors import ConfigError
 from fourge.core.events import EventLog, read_events
+from fourge.evaluate.verdict import Gate
 from fourge.guard.client import Beat
 from fourge.harness.record import Artifact, Move, Record, carry_out, free_name, read_record
 from fourge.harness.setup import Progress
@@ -49,14 +50,21 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
+class BaseScored:
+    """Where every gate stands before anything is taught."""
+
+    gates: tuple[Gate, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
-    """An export, by a look at it or by the full gates."""
+    """An export, by a look at it or by the full gates; without gates it could not be asked."""
 
     name: str
     of: str  # "look" or "gates"
     passed: bool
     reason: str
-    numbers: Mapping[str, Any]
+    gates: tuple[Gate, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ class Ended:
         return self.export is not None
 
 
-Told = StageDone | AttemptBegun | Looked | Judged | PutAside | Ended | Happened
+Told = StageDone | BaseScored | AttemptBegun | Looked | Judged | PutAside | Ended | Happened
 
 
 @dataclass(frozen=True, slots=True)

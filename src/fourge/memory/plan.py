@@ -21,6 +21,7 @@ from fourge.core.units import size
 from fourge.memory.heap import backward_holes, forward_holes
 from fourge.memory.inventory import Inventory, take_inventory
 from fourge.memory.machine import DEFAULT, Machine
+from fourge.memory.sharded import Share, share_of
 from fourge.memory.trace import Traced, trace
 from fourge.memory.wanted import Wanted
 from fourge.train.teacher import cache_nbytes
@@ -88,11 +89,13 @@ class Plan:
 def plan(wanted: Wanted, machine: Machine = DEFAULT) -> Plan:
     """The plan of a run. No weight is read and no device is touched."""
     inventory, traced = take_inventory(wanted), trace(wanted)
-    lines = [
-        *_around(wanted, machine),
-        *_staying(wanted, inventory),
-        *_passing(wanted, inventory, traced, machine),
-    ]
+    lines = [*_around(wanted, machine)]
+    if wanted.world_size == 1:
+        lines += [*_staying(wanted, inventory), *_passing(wanted, inventory, traced, machine)]
+    else:
+        share = share_of(wanted, inventory)
+        lines += [*_shared(wanted, inventory, share)]
+        lines += [*_passing_of_rank(wanted, inventory, traced, share, machine)]
     kept = tuple(line for line in lines if line.nbytes > 0 and line.phases)
     return Plan(kept, inventory.weights, machine.source)
 
@@ -152,6 +155,50 @@ def _passing(
     yield Line("working memory, backward", at_most - held, TOKENS, ("backward",))
     scratch = inventory.largest("update_scratch")
     yield Line("optimizer scratch", scratch, "optim.chunk_rows", _updating(wanted))
+    yield from _holes(wanted, inventory, traced, machine)
+
+
+def _shared(wanted: Wanted, inventory: Inventory, share: Share) -> Iterator[Line]:
+    """What stays, of one rank of several."""
+    yield Line("weights as loaded", inventory.loaded, "model.path", PHASES[:2])
+    yield Line("loader, one tensor", wanted.loader, "model.path", ("load",))
+    yield Line("master weights, a share", share.master, "optim.master", STEP)
+    yield Line("master residual, a share", share.residual, "optim.master", STEP)
+    yield Line("moments, a share", share.moments, "optim.moments", STEP)
+    yield Line("embedding and head, whole", share.ends, "model.path", STEP)
+    yield Line("decoded weight, one layer", inventory.decoded, "model.scheme", STEP)
+    cached = cache_nbytes(wanted.taught_positions, wanted.top_k)
+    yield Line("teacher cache", cached, "train.kl_top_k", PHASES[1:])
+
+
+def _passing_of_rank(
+    wanted: Wanted, inventory: Inventory, traced: Traced, share: Share, machine: Machine
+) -> Iterator[Line]:
+    logits = 4 * wanted.config.vocab_size * wanted.chunk
+    kept, at_head = traced.kept.total, inventory.largest("gradient")
+    yield Line("activations kept", kept, "train.recompute", ("forward", "head", "backward"))
+    yield Line("working memory, forward", traced.forward.total - kept, TOKENS, ("forward",))
+    yield Line("a block, as sent", share.block, "model.scheme", ("forward", "head", "backward"))
+    yield Line("a block, gathered", share.block, "model.scheme", ("forward", "backward"))
+    yield Line("chunk of logits", logits, "train.loss_chunk", ("head",))
+    yield Line("gradient of the head", share.head_gradient, "model.path", ("head", "backward"))
+    if wanted.last_layers is not None:
+        at_head = 0
+    yield Line("working memory, head", traced.head.total - kept - logits - at_head, "model.path",
+               ("head",))  # fmt: skip
+    inside = traced.blocks.total - kept + share.block_gradients + share.block_sum
+    yield Line("gradients and their sum", max(inside, share.ends_sum), TOKENS, ("backward",))
+    if not wanted.release:
+        since = ("backward", "update") if wanted.accumulate == 1 else STEP
+        yield Line("gradients, a share", share.gradients, "train.release", since)
+    scratch = inventory.largest("update_scratch")
+    yield Line("optimizer scratch", scratch, "optim.chunk_rows", _updating(wanted))
+    yield from _holes(wanted, inventory, traced, machine)
+
+
+def _holes(
+    wanted: Wanted, inventory: Inventory, traced: Traced, machine: Machine
+) -> Iterator[Line]:
     if wanted.device == "cpu":
         forward = int(machine.holes * forward_holes(wanted, traced))
         yield Line("heap's holes, forward", forward, TOKENS, ("forward",))

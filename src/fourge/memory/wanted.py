@@ -40,8 +40,15 @@ class Wanted:
     taught_positions: int = 0  # held to the base model, in the whole data
     top_k: int = 32
     loader: int = 0  # bytes that loading holds beside the model
+    world_size: int = 1  # processes that share the model; ``batch`` is what one of them computes
 
     def __post_init__(self) -> None:
+        if self.world_size < 1:
+            raise ConfigError(f"A world of {self.world_size} processes computes nothing.")
+        if self.world_size > 1 and self.master == "nvfp4":
+            raise ConfigError(
+                "Several processes cannot share master nvfp4.", fix="use another master"
+            )
         if self.tokens < 2 or self.batch < 1:
             raise ConfigError("A plan needs at least 2 tokens and 1 sequence.")
         if self.master == "nvfp4" and self.scheme == "none":

@@ -67,6 +67,6 @@ class _Rows(torch.autograd.Function):
         if offered is not None:
             offered[index] = (offered[index].float() + total).to(offered.dtype)
             return None, None, None, None
-        dense = torch.zeros_like(ctx.weight)
+        dense = torch.zeros_like(ctx.weight, dtype=ctx.weight.grad_dtype)
         dense[index] = total.to(dense.dtype)
         return None, dense, None, None

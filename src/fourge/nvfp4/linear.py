@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from fourge.core.errors import ConfigError
 from fourge.nvfp4.blocks import E2M1_MAX, E4M3_MAX
+from fourge.nvfp4.gathered import GatheredWeight
 from fourge.nvfp4.gemm import Backend, Scheme, dense, dequant_linear, fp4_matmul
 from fourge.nvfp4.kept import product
 from fourge.nvfp4.master import MasterWeight, adopt
@@ -134,7 +135,7 @@ class Nvfp4Linear(nn.Linear):
 
     def codes(self) -> Nvfp4Matrix:
         """The NVFP4 form of the weight as it is now."""
-        if isinstance(self.weight, PackedWeight):
+        if isinstance(self.weight, PackedWeight | GatheredWeight):
             return self.weight.matrix
         versions = self.group.versions()
         if self._codes is None or versions != self._codes_versions:

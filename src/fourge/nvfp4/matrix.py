@@ -176,7 +176,12 @@ def fake_quantize(
 
 def tensor_scale_for(weights: Iterable[Tensor], *, recipe: Recipe = FOURGE) -> Tensor:
     """The one tensor scale of weights that a serving engine fuses (q/k/v; gate/up)."""
-    return recipe.multiplier(_scale(recipe, None, amax_of(weights)))
+    return tensor_scale_of(amax_of(weights), recipe=recipe)
+
+
+def tensor_scale_of(amax: Tensor, *, recipe: Recipe = FOURGE) -> Tensor:
+    """The same, for weights of which the largest magnitude is known."""
+    return recipe.multiplier(_scale(recipe, None, amax))
 
 
 def amax_of(weights: Iterable[Tensor]) -> Tensor:

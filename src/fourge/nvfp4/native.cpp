@@ -10,7 +10,6 @@
 namespace {
 
 constexpr int64_t BLOCK = 16;
-constexpr int64_t TILE = 4;  // activation rows that share one decoding: 8 sums, all in registers
 
 // E4M3 has no infinity; 0x7f and 0xff are its NaNs.
 float e4m3(int code) {
@@ -30,18 +29,67 @@ struct Scales {
 
 const Scales scales;
 
-// Rows of codes: two words of eight codes make a block.
-struct Codes {
-    const uint8_t *packed_RC, *scale_RB;
-    float tensor_scale;
-    int64_t cols;
+// Sixteen floats, as many as a block has: one register or two. Sums are the same, bit for bit.
+#ifdef __AVX512F__
+constexpr int64_t TILE = 8;  // activation rows that share what is decoded
 
-    // Eight weights: a word of codes, the first in the lowest bits, times their block's unit.
-    static __m256 eight(const uint8_t* packed, __m256 unit) {
+struct Sixteen {
+    __m512 all;
+
+    static Sixteen zero() { return {_mm512_setzero_ps()}; }
+    static Sixteen load(const float* at) { return {_mm512_loadu_ps(at)}; }
+    void store(float* at) const { _mm512_storeu_ps(at, all); }
+
+    static Sixteen from_bf16(const uint16_t* at) {
+        const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+        return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+    }
+
+    // A word has eight codes, the first in the lowest bits.
+    static Sixteen from_codes(const int32_t* words, float unit) {
+        const __m512 levels = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f,
+                                             -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
+        const __m512i shifts =
+            _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+        const __m512i both =
+            _mm512_mask_set1_epi32(_mm512_set1_epi32(words[0]), 0xff00, words[1]);
+        const __m512i code = _mm512_srlv_epi32(both, shifts);
+        const __m512 level = _mm512_permutexvar_ps(code, levels);  // by the lowest 4 bits
+        return {_mm512_mul_ps(level, _mm512_set1_ps(unit))};
+    }
+
+    void add_product(const Sixteen& a, const Sixteen& b) { all = _mm512_fmadd_ps(a.all, b.all, all); }
+
+    __m256 folded() const {
+        const __m256d high = _mm512_extractf64x4_pd(_mm512_castps_pd(all), 1);
+        return _mm256_add_ps(_mm512_castps512_ps256(all), _mm256_castpd_ps(high));
+    }
+};
+#else
+constexpr int64_t TILE = 4;
+
+struct Sixteen {
+    __m256 low, high;
+
+    static Sixteen zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+    static Sixteen load(const float* at) { return {_mm256_loadu_ps(at), _mm256_loadu_ps(at + 8)}; }
+
+    void store(float* at) const {
+        _mm256_storeu_ps(at, low);
+        _mm256_storeu_ps(at + 8, high);
+    }
+
+    static __m256 eight(const uint16_t* at) {
+        const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+    }
+
+    static Sixteen from_bf16(const uint16_t* at) { return {eight(at), eight(at + 8)}; }
+
+    // A word has eight codes, the first in the lowest bits.
+    static __m256 eight(int32_t word, __m256 unit) {
         const __m256 levels = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
         const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-        int32_t word;
-        std::memcpy(&word, packed, sizeof word);
         const __m256i code = _mm256_srlv_epi32(_mm256_set1_epi32(word), shifts);
         const __m256 size = _mm256_permutevar8x32_ps(levels, code);  // by the lowest 3 bits
         const __m256i sign =
@@ -49,79 +97,136 @@ struct Codes {
         return _mm256_mul_ps(_mm256_xor_ps(size, _mm256_castsi256_ps(sign)), unit);
     }
 
-    void block(int64_t r, int64_t c, __m256& first, __m256& second) const {
-        const uint8_t* packed = packed_RC + (r * cols + c) / 2;
-        const float scale = scales.value[scale_RB[(r * cols + c) / BLOCK]];
-        const __m256 unit = _mm256_set1_ps(scale * tensor_scale);
-        first = eight(packed, unit);
-        second = eight(packed + 4, unit);
+    static Sixteen from_codes(const int32_t* words, float unit) {
+        return {eight(words[0], _mm256_set1_ps(unit)), eight(words[1], _mm256_set1_ps(unit))};
     }
+
+    void add_product(const Sixteen& a, const Sixteen& b) {
+        low = _mm256_fmadd_ps(a.low, b.low, low);
+        high = _mm256_fmadd_ps(a.high, b.high, high);
+    }
+
+    __m256 folded() const { return _mm256_add_ps(low, high); }
 };
+#endif
 
-// Rows of bf16: the upper halves of float32s.
-struct Bf16 {
-    const uint16_t* weight_RC;
-    int64_t cols;
-
-    static __m256 eight(const uint16_t* weight) {
-        const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(weight));
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-    }
-
-    void block(int64_t r, int64_t c, __m256& first, __m256& second) const {
-        first = eight(weight_RC + r * cols + c);
-        second = eight(weight_RC + r * cols + c + 8);
-    }
-};
-
-struct Float32 {
-    const float* weight_RC;
-    int64_t cols;
-
-    void block(int64_t r, int64_t c, __m256& first, __m256& second) const {
-        first = _mm256_loadu_ps(weight_RC + r * cols + c);
-        second = _mm256_loadu_ps(weight_RC + r * cols + c + 8);
-    }
-};
-
-float sum(__m256 v) {
-    __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+float sum(const Sixteen& v) {
+    const __m256 eight = v.folded();
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
 }
 
-// One weight row times M activation rows.
-template <int64_t M, class Weight>
-void times_row(const float* x, const Weight& weight, int64_t r, float* y, int64_t rows) {
-    __m256 low[M], high[M], first, second;
-    for (int m = 0; m < M; ++m) low[m] = high[m] = _mm256_setzero_ps();
-    for (int64_t c = 0; c < weight.cols; c += BLOCK) {
-        weight.block(r, c, first, second);
+// The units of a weight's blocks by the codes of their scales.
+struct Units {
+    float value[256];
+    explicit Units(float tensor_scale) {
+        for (int code = 0; code < 256; ++code) value[code] = scales.value[code] * tensor_scale;
+    }
+};
+
+struct CodesRow {
+    const uint8_t *packed_C, *scale_B;
+    const float* units;
+
+    Sixteen block(int64_t b) const {
+        int32_t words[2];
+        std::memcpy(words, packed_C + 8 * b, sizeof words);
+        return Sixteen::from_codes(words, units[scale_B[b]]);
+    }
+};
+
+struct Codes {
+    static constexpr int64_t AT_ONCE = 2;
+    const uint8_t *packed_RC, *scale_RB;
+    const Units& units;
+    int64_t cols;
+
+    CodesRow row(int64_t r) const {
+        return {packed_RC + r * (cols / 2), scale_RB + r * (cols / BLOCK), units.value};
+    }
+};
+
+// The upper halves of float32s.
+struct Bf16Row {
+    const uint16_t* weight_C;
+    Sixteen block(int64_t b) const { return Sixteen::from_bf16(weight_C + BLOCK * b); }
+};
+
+struct Bf16 {
+    static constexpr int64_t AT_ONCE = 1;
+    const uint16_t* weight_RC;
+    int64_t cols;
+    Bf16Row row(int64_t r) const { return {weight_RC + r * cols}; }
+};
+
+struct Float32Row {
+    const float* weight_C;
+    Sixteen block(int64_t b) const { return Sixteen::load(weight_C + BLOCK * b); }
+};
+
+struct Float32 {
+    static constexpr int64_t AT_ONCE = 1;
+    const float* weight_RC;
+    int64_t cols;
+    Float32Row row(int64_t r) const { return {weight_RC + r * cols}; }
+};
+
+// R weight rows times M activation rows. Unrolled early, or the sums would not stay in registers.
+template <int64_t M, int64_t R, class Weight>
+void times_tile(const float* x, const Weight& weight, int64_t r, float* y, int64_t rows) {
+    decltype(weight.row(r)) row[R];
+    Sixteen sums[R][M];
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+        row[i] = weight.row(r + i);
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) sums[i][m] = Sixteen::zero();
+    }
+    for (int64_t b = 0; b < weight.cols / BLOCK; ++b) {
+        Sixteen block[R];
+#pragma GCC unroll 16
+        for (int i = 0; i < R; ++i) block[i] = row[i].block(b);
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m) {
-            const float* at = x + m * weight.cols + c;
-            low[m] = _mm256_fmadd_ps(first, _mm256_loadu_ps(at), low[m]);
-            high[m] = _mm256_fmadd_ps(second, _mm256_loadu_ps(at + 8), high[m]);
+            const Sixteen value = Sixteen::load(x + m * weight.cols + BLOCK * b);
+#pragma GCC unroll 16
+            for (int i = 0; i < R; ++i) sums[i][m].add_product(block[i], value);
         }
     }
-    for (int m = 0; m < M; ++m) y[m * rows + r] = sum(_mm256_add_ps(low[m], high[m]));
+    for (int i = 0; i < R; ++i)
+        for (int m = 0; m < M; ++m) y[m * rows + r + i] = sum(sums[i][m]);
 }
+
+// A panel of weight rows, from r on, times M activation rows. Decoded weights go two rows at a time
+// where there are registers for it: each value of x is then loaded half as often.
+template <int64_t M, class Weight>
+void times_panel(const float* x, const Weight& weight, int64_t r, int64_t end, float* y,
+                 int64_t rows) {
+    constexpr int64_t R = M == 8 ? Weight::AT_ONCE : 1;
+    for (; r + R <= end; r += R) times_tile<M, R>(x, weight, r, y, rows);
+    for (; r < end; ++r) times_tile<M, 1>(x, weight, r, y, rows);
+}
+
+template <int64_t M, class Weight>
+void times_at_most(int64_t most, const float* x, const Weight& weight, int64_t r, int64_t end,
+                   float* y, int64_t rows) {
+    if constexpr (M > 1)
+        if (most < M) return times_at_most<M - 1>(most, x, weight, r, end, y, rows);
+    times_panel<M>(x, weight, r, end, y, rows);
+}
+
+constexpr int64_t PANEL = 64;  // weight rows: read once, they stay in the cache for all of x
 
 // y [M, R] = x [M, C] @ weight [R, C].T
 template <class Weight>
 void times(const float* x, const Weight& weight, float* y, int64_t m_rows, int64_t rows,
            int threads) {
-#pragma omp parallel for schedule(dynamic, 64) num_threads(threads) if (threads > 1)
-    for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t m = 0; m < m_rows; m += TILE) {
-            const float* x_m = x + m * weight.cols;
-            float* y_m = y + m * rows;
-            switch (m_rows - m) {
-                case 1: times_row<1>(x_m, weight, r, y_m, rows); break;
-                case 2: times_row<2>(x_m, weight, r, y_m, rows); break;
-                case 3: times_row<3>(x_m, weight, r, y_m, rows); break;
-                default: times_row<TILE>(x_m, weight, r, y_m, rows);
-            }
-        }
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+    for (int64_t r = 0; r < rows; r += PANEL) {
+        const int64_t end = rows - r < PANEL ? rows : r + PANEL;
+        for (int64_t m = 0; m < m_rows; m += TILE)
+            times_at_most<TILE>(m_rows - m, x + m * weight.cols, weight, r, end, y + m * rows, rows);
     }
 }
 
@@ -130,22 +235,18 @@ void times(const float* x, const Weight& weight, float* y, int64_t m_rows, int64
 extern "C" void times_codes(const float* x, const uint8_t* packed_RC, const uint8_t* scale_RB,
                             const float* tensor_scale, float* y, int64_t m_rows, int64_t rows,
                             int64_t cols, int threads) {
-    times(x, Codes{packed_RC, scale_RB, *tensor_scale, cols}, y, m_rows, rows, threads);
+    times(x, Codes{packed_RC, scale_RB, Units(*tensor_scale), cols}, y, m_rows, rows, threads);
 }
 
 extern "C" void decode_codes(const uint8_t* packed_RC, const uint8_t* scale_RB,
                              const float* tensor_scale, float* out_RC, int64_t rows, int64_t cols,
                              int threads) {
-    const Codes weight{packed_RC, scale_RB, *tensor_scale, cols};
+    const Units units(*tensor_scale);
+    const Codes weight{packed_RC, scale_RB, units, cols};
 #pragma omp parallel for schedule(dynamic, 64) num_threads(threads) if (threads > 1)
-    for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t c = 0; c < cols; c += BLOCK) {
-            __m256 first, second;
-            weight.block(r, c, first, second);
-            _mm256_storeu_ps(out_RC + r * cols + c, first);
-            _mm256_storeu_ps(out_RC + r * cols + c + 8, second);
-        }
-    }
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t b = 0; b < cols / BLOCK; ++b)
+            weight.row(r).block(b).store(out_RC + r * cols + BLOCK * b);
 }
 
 // Here and below the columns are a multiple of 16 too.

@@ -84,7 +84,7 @@ def requantize_rows_(
         raise DivergedError(
             f"{name} has grown more than {ROOM:g} times since the start.",
             why="its NVFP4 tensor scale cannot express that, and no useful training does it",
-            fix="resume from an earlier checkpoint with a lower optim.lr",
+            fix="begin again with a lower learning rate",
         )
     words = key.words(value_NK.device)
     first = torch.tensor((rows.start or 0) * value_RC.shape[1], device=value_NK.device)

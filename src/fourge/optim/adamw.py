@@ -28,13 +28,15 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from fourge.core.crew import ALONE, Crew
 from fourge.core.errors import ConfigError, DivergedError
 from fourge.nvfp4.packed import PackedWeight
-from fourge.optim.clip import finite_square, global_scale, tensor_scale
+from fourge.optim.clip import global_scale, require_finite_square, square_of, tensor_scale
 from fourge.optim.kernel import Numbers
 from fourge.optim.masters import MASTERS, MasterFormat
 from fourge.optim.moments import FORMATS, MomentFormat, reach_of
 from fourge.optim.moved import Moved
+from fourge.optim.part import Part, whole
 from fourge.optim.tensor import new_state, update_tensor_
 
 ClipMethod = Literal["tensor", "two-pass"]
@@ -45,7 +47,8 @@ class AdamW(Optimizer):
 
     A parameter's dtype is its master's: bf16, float32, or a ``PackedWeight``. Give
     ``model.named_parameters()``, or groups of them: names select the noise of the stochastic
-    rounding and are in the error messages.
+    rounding and are in the error messages. Where several processes share the parameters,
+    ``part_of`` says what of each is here, and ``crew`` sums norms over them.
 
     Raises:
         ConfigError: a setting that cannot be, or a parameter of another form than ``master``.
@@ -65,6 +68,8 @@ class AdamW(Optimizer):
         clip_method: ClipMethod = "tensor",
         chunk_rows: int | None = None,
         seed: int = 0,
+        crew: Crew = ALONE,
+        part_of: Callable[[Tensor], Part] = whole,
     ) -> None:
         _require_among("master", master, MASTERS)
         _require_among("moments", moments, FORMATS)
@@ -76,6 +81,7 @@ class AdamW(Optimizer):
         self.master, self.moments = master, moments
         self.clip, self.clip_method = clip, clip_method
         self.chunk_rows, self.seed = chunk_rows, seed
+        self._crew, self._part_of = crew, part_of
         self.grad_norm = float("nan")
         self.moved = Moved()
         self._half_done = False
@@ -114,7 +120,7 @@ class AdamW(Optimizer):
         when those are freed: 12 % of a step's peak, measured on a 0.6B model.
         """
         for _, param, _ in self.named():
-            self._state(param)
+            self.state_of(param)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -124,12 +130,14 @@ class AdamW(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        ready = [(n, p, g, p.grad) for n, p, g in self.named() if p.grad is not None]
-        squares = [finite_square(n, grad, others_changed=False) for n, _, _, grad in ready]
+        ready = [(n, p, g) for n, p, g in self.named() if p.grad is not None]
+        squares = self._squares([param for _, param, _ in ready])
+        for (name, _, _), square in zip(ready, squares, strict=True):
+            require_finite_square(name, square, others_changed=False)
         self.grad_norm = sqrt(sum(squares))
         scale = global_scale(self.grad_norm, self.clip)
         self.moved, self._half_done = Moved(), True
-        for name, param, group, _ in ready:
+        for name, param, group in ready:
             self._update_(name, param, group, scale)
         self._half_done = False
         return loss
@@ -163,7 +171,8 @@ class AdamW(Optimizer):
             if name not in waiting:
                 raise _misuse(f"{name} got a second gradient.", "call backward once in the block")
             assert param.grad is not None, f"{name}: the hook ran without a gradient"
-            own = finite_square(name, param.grad, others_changed=self._half_done)
+            (own,) = self._squares([param])
+            require_finite_square(name, own, others_changed=self._half_done)
             _, group = waiting.pop(name)
             square += own
             self._half_done = True
@@ -192,12 +201,21 @@ class AdamW(Optimizer):
         def on_gradient(name: str, param: Tensor) -> None:
             nonlocal square
             assert param.grad is not None, f"{name}: the hook ran without a gradient"
-            square += finite_square(name, param.grad, others_changed=False)
+            (own,) = self._squares([param])
+            require_finite_square(name, own, others_changed=False)
+            square += own
             param.grad = None
 
         with _hooked(self.named(), on_gradient):
             loss.backward(retain_graph=True)
         self._measured = global_scale(sqrt(square), self.clip)
+
+    def _squares(self, params: list[Tensor]) -> list[float]:
+        """The squared norm of each gradient, over all processes that have a part of it."""
+        parts = [self._part_of(param) for param in params]
+        return self._crew.sums(
+            [square_of(part.grad) if part.counts else 0.0 for part in parts]  # type: ignore[arg-type]
+        )
 
     def _released_scale(self, param: Tensor, norm: float) -> float:
         if self.clip is None:
@@ -208,18 +226,19 @@ class AdamW(Optimizer):
 
     @torch.no_grad()
     def _update_(self, name: str, param: Tensor, group: dict[str, Any], scale: float) -> None:
-        state = self._state(param)
+        state = self.state_of(param)
         state["step"] += 1
         numbers = _numbers(group, state["step"], scale).tensor(param.device)
         update_tensor_(
-            name, param, state, numbers, moments=self.moments, seed=self.seed,
+            name, self._part_of(param), state, numbers, moments=self.moments, seed=self.seed,
             chunk_rows=self.chunk_rows, moved=self.moved,
         )  # fmt: skip
 
-    def _state(self, param: Tensor) -> dict[str, Any]:
+    def state_of(self, param: Tensor) -> dict[str, Any]:
+        """What is kept for a parameter; made now, if it is not there yet."""
         state: dict[str, Any] = self.state[param]
         if "step" not in state:
-            state.update(new_state(param, self.master, self.moments))
+            state.update(new_state(self._part_of(param), self.master, self.moments))
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

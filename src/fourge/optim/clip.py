@@ -22,24 +22,28 @@ _LANES = 16  # WIDTH is their square
 _NOTHING = 1e-30  # keeps a norm of zero from being divided by
 
 
-def finite_square(name: str, grad: Tensor, *, others_changed: bool) -> float:
-    """The squared norm of a gradient.
+def square_of(grad: Tensor) -> float:
+    """The squared norm of a gradient, or of the rows of it that are here."""
+    flat = grad.reshape(-1)
+    whole = flat.numel() - flat.numel() % WIDTH
+    squares = _square_sums(flat[:whole].view(-1, WIDTH)).double().sum()
+    return float(squares + flat[whole:].float().square().double().sum())
+
+
+def require_finite_square(name: str, square: float, *, others_changed: bool) -> None:
+    """Raise for a squared norm that training cannot go on from.
 
     Raises:
         DivergedError: it is not finite, because a value is not, or is beyond 1e19.
     """
-    flat = grad.reshape(-1)
-    whole = flat.numel() - flat.numel() % WIDTH
-    squares = _square_sums(flat[:whole].view(-1, WIDTH)).double().sum()
-    square = float(squares + flat[whole:].float().square().double().sum())
     if isfinite(square):
-        return square
+        return
     raise DivergedError(
         f"The gradient of {name} is not finite.",
         why="the weights of later layers have changed already: the step is half done"
         if others_changed
         else "no weight was changed",
-        fix="resume from the last checkpoint with a lower learning rate",
+        fix="begin again with a lower learning rate",
     )
 
 

@@ -86,11 +86,13 @@ def nbytes_for(shape: tuple[int, ...], wanted: MomentFormat) -> int:
     return 2 * count + 8 * blocks if form == "int8" else count + 12 * blocks
 
 
-def new_moments(shape: tuple[int, ...], wanted: MomentFormat, device: torch.device) -> State:
-    """Moments that are zero."""
+def new_moments(
+    shape: tuple[int, ...], wanted: MomentFormat, device: torch.device, *, count: int | None = None
+) -> State:
+    """Moments that are zero: of a whole tensor, or of ``count`` values in some rows of it."""
     form = format_for(shape, wanted)
     K = block_for(shape, form)
-    N = prod(shape) // K
+    N = (prod(shape) if count is None else count) // K
 
     def zeros(dtype: torch.dtype, *sizes: int) -> Tensor:
         return torch.zeros(sizes, dtype=dtype, device=device)

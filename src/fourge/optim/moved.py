@@ -31,9 +31,16 @@ class Moved:
         self._changed.append(changed(before, sample, codes_per_value))
 
     @property
+    def counts(self) -> tuple[float, int]:
+        """How many of the sampled weights are not what they were, and how many were sampled."""
+        changed = float(torch.stack(self._changed).sum()) if self._changed else 0.0
+        return changed, self._seen
+
+    @property
     def share(self) -> float:
         """The share of the sampled weights that are not what they were."""
-        return float(torch.stack(self._changed).sum()) / self._seen if self._seen else 0.0
+        changed, seen = self.counts
+        return changed / seen if seen else 0.0
 
 
 def sampled(stored: Tensor) -> Tensor:

@@ -25,17 +25,19 @@ from fourge.optim.moments import (
     rows_and_columns,
 )
 from fourge.optim.moved import Moved
+from fourge.optim.part import Part
 
 CHUNK = 1 << 20  # elements at once, unless rows are asked for
 MOMENTS = ("m", "v", "v_low", "v_step", "m_reach")
 
 
-def new_state(param: Tensor, master: MasterFormat, moments: MomentFormat) -> dict[str, Any]:
+def new_state(part: Part, master: MasterFormat, moments: MomentFormat) -> dict[str, Any]:
     """What the optimizer keeps for a parameter that it has not updated yet."""
-    shape = tuple(param.shape)
-    state: dict[str, Any] = {"step": 0, **new_moments(shape, moments, param.device)}
-    if master == "bf16+8" and param.dtype == torch.bfloat16:
-        state["residual"] = torch.zeros(shape, dtype=torch.int8, device=param.device)
+    value = part.value
+    fresh = new_moments(part.shape, moments, value.device, count=part.count)
+    state: dict[str, Any] = {"step": 0, **fresh}
+    if master == "bf16+8" and value.dtype == torch.bfloat16:
+        state["residual"] = torch.zeros(value.shape, dtype=torch.int8, device=value.device)
     return state
 
 
@@ -54,7 +56,7 @@ def scratch_nbytes(param: Tensor, moments: MomentFormat, chunk_rows: int | None)
 
 def update_tensor_(
     name: str,
-    param: Tensor,
+    part: Part,
     state: dict[str, Any],
     numbers: Tensor,
     *,
@@ -63,61 +65,63 @@ def update_tensor_(
     chunk_rows: int | None,
     moved: Moved,
 ) -> None:
-    """Update a parameter by its gradient, and its state, in place."""
-    assert param.grad is not None, f"{name}: called without a gradient"
-    if isinstance(param, PackedWeight):
-        stored, codes = param.matrix.packed_RC, 2
+    """Update a parameter, or what is here of it, by its gradient, and its state, in place."""
+    assert part.grad is not None, f"{name}: called without a gradient"
+    value = part.value
+    if isinstance(value, PackedWeight):
+        stored, codes = value.matrix.packed_RC, 2
     else:
-        stored, codes = _contiguous(name, param), 1
+        stored, codes = _contiguous(name, value), 1
         stored = state.get("residual", stored)  # the finer part, where there is one
-    with moved.watching(stored, codes):
-        _update_rows_(name, param, state, numbers, moments, seed, chunk_rows)
-    if isinstance(param, MasterWeight):
-        param.updated_()
+    with (moved if part.counts else Moved()).watching(stored, codes):
+        _update_rows_(name, part, state, numbers, moments, seed, chunk_rows)
+    if isinstance(value, MasterWeight):
+        value.updated_()
 
 
 def _update_rows_(
     name: str,
-    param: Tensor,
+    part: Part,
     state: dict[str, Any],
     numbers: Tensor,
     moments: MomentFormat,
     seed: int,
     chunk_rows: int | None,
 ) -> None:
-    shape = tuple(param.shape)
-    form = format_for(shape, moments)
-    K = block_for(shape, form)
-    rows, columns = rows_and_columns(shape)
-    words = rng.key(seed, state["step"], name).words(param.device)
+    value = part.value
+    form = format_for(part.shape, moments)
+    K = block_for(part.shape, form)
+    columns = rows_and_columns(part.shape)[1]
+    rows = part.count // columns
+    words = rng.key(seed, state["step"], name).words(value.device)
     codes_key = rng.key(seed, state["step"], f"{name}/codes")
     packed = {each: state[each] for each in MOMENTS if each in state}
-    grad_RC = param.grad.contiguous().view(rows, columns)  # type: ignore[union-attr]
+    grad_RC = part.grad.contiguous().view(rows, columns)  # type: ignore[union-attr]
     residual = state.get("residual")
-    for part in _chunks(rows, chunk_rows or max(1, CHUNK // columns)):
-        block = slice(part.start * columns // K, part.stop * columns // K)
-        weight_RC = _read(param, rows, columns, part)
+    for some in _chunks(rows, chunk_rows or max(1, CHUNK // columns)):
+        block = slice(some.start * columns // K, some.stop * columns // K)
+        weight_RC = _read(value, rows, columns, some)
         update_(
             weight_RC.view(-1, K),
-            None if residual is None else residual.view(rows, columns)[part].view(-1, K),
-            grad_RC[part].view(-1, K),
+            None if residual is None else residual.view(rows, columns)[some].view(-1, K),
+            grad_RC[some].view(-1, K),
             {each: tensor[block] for each, tensor in packed.items()},
             form,
             numbers,
             words,
-            torch.tensor(part.start * columns, device=param.device),
+            torch.tensor(part.first + some.start * columns, device=value.device),
         )
-        if isinstance(param, PackedWeight):
-            requantize_rows_(param.matrix, part, weight_RC, codes_key, name=name)
+        if isinstance(value, PackedWeight):
+            requantize_rows_(value.matrix, some, weight_RC, codes_key, name=name)
 
 
-def _read(param: Tensor, rows: int, columns: int, part: slice) -> Tensor:
+def _read(param: Tensor, rows: int, columns: int, some: slice) -> Tensor:
     """Rows of the weight: a view of a dense one, a decoded copy of a packed one."""
     if not isinstance(param, PackedWeight):
-        return param.detach().view(rows, columns)[part]
+        return param.detach().view(rows, columns)[some]
     matrix = param.matrix
-    some = Nvfp4Matrix(matrix.packed_RC[part], matrix.block_scale_RB[part], matrix.tensor_scale)
-    return dequantize(some)
+    few = Nvfp4Matrix(matrix.packed_RC[some], matrix.block_scale_RB[some], matrix.tensor_scale)
+    return dequantize(few)
 
 
 def _chunks(rows: int, size: int) -> Iterator[slice]:

@@ -13,16 +13,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from fourge.core.crew import ALONE, Crew
 from fourge.core.process import peak_bytes, reset_peak
 from fourge.data.batch import Batch
 from fourge.optim.adamw import AdamW
 from fourge.optim.schedule import Schedule
 from fourge.train.budget import next_weight
-from fourge.train.codes import CodeWatch
+from fourge.train.codes import CodeWatch, Samples, code_samples
 from fourge.train.loss import Loss, Teacher, Weights
 from fourge.train.step import batch_loss, require_finite_loss
 
 TeacherOf = Callable[[Batch], Teacher]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Who computes a step, and how: by default this process, with the model as it is.
+
+    Every number of a step is a sum over the crew, each of whom has some rows of every batch.
+    """
+
+    crew: Crew = ALONE
+    loss: Callable[..., Loss] = batch_loss
+    code_samples: Samples = code_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,7 @@ class Plan:
     kl_weight: float = 0.0  # at the start
     kl_budget: float | None = None  # then the weight follows it
     teacher: TeacherOf | None = None
+    engine: Engine = Engine()
 
 
 class Stopped(Exception):  # noqa: N818 (nothing went wrong)
@@ -82,7 +96,7 @@ def steps(
         DivergedError: a loss or a gradient is not finite.
         Stopped: ``should_stop`` said so.
     """
-    codes = CodeWatch(model)
+    codes = CodeWatch(model, plan.engine.code_samples)
     weight = plan.kl_weight if kl_weight is None else kl_weight
     base_lr = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
     for step in range(first, plan.schedule.steps + 1):
@@ -105,44 +119,53 @@ def _step(
     codes: CodeWatch,
     should_stop: Callable[[], bool],
 ) -> StepResult:
-    start, peak = time.perf_counter(), dict[str, int]()
+    start, peak, crew = time.perf_counter(), dict[str, int](), plan.engine.crew
     micro = [(batch, plan.teacher(batch) if plan.teacher else None) for batch in plan.batches(step)]
-    taught = sum(int(teacher.has_T.sum()) for _, teacher in micro if teacher is not None)
-    targets = sum(batch.targets for batch, _ in micro) - taught
+    held = sum(int(teacher.has_T.sum()) for _, teacher in micro if teacher is not None)
+    wanted = [sum(batch.targets for batch, _ in micro) - held, held]
+    targets, taught = (int(count) for count in crew.sums(wanted))
     weights = Weights(1 / max(targets, 1), kl_weight / max(taught, 1))
     losses: list[Loss] = []
-    changed = None
+    changed, total = (0.0, 0), 0.0
     for batch, teacher in micro:
         if should_stop():
             optimizer.zero_grad()
             raise Stopped
         reset_peak()
-        loss = batch_loss(model, batch, weights, teacher=teacher, chunk=plan.chunk,
-                          backward_twice=optimizer.takes_two_passes)  # fmt: skip
-        require_finite_loss(loss, step, ", ".join(batch.source), rate)
-        changed = codes.share() if not losses else changed
+        loss = plan.engine.loss(model, batch, weights, teacher=teacher, chunk=plan.chunk,
+                                backward_twice=optimizer.takes_two_passes)  # fmt: skip
+        (value,) = crew.sums([loss.total.item()])
+        require_finite_loss(value, step, ", ".join(batch.source), rate)
+        changed = changed if losses else codes.counts()
         peak["forward"] = max(peak.get("forward", 0), peak_bytes())
         reset_peak()
         _backward(optimizer, loss, release=plan.release)
         peak["backward"] = max(peak.get("backward", 0), peak_bytes())
         losses.append(loss)
+        total += value
     if not plan.release:
         reset_peak()
         optimizer.step()
         optimizer.zero_grad()
         peak["update"] = peak_bytes()
-    kl = _mean([loss.teacher_sum.item() for loss in losses], taught)
+    target_sum, teacher_sum, tokens, *counts = crew.sums([
+        sum(loss.target_sum.item() for loss in losses),
+        sum(loss.teacher_sum.item() for loss in losses),
+        sum(batch.tokens for batch, _ in micro),
+        *optimizer.moved.counts, *changed,
+    ])  # fmt: skip
+    kl = _mean(teacher_sum, taught)
     return StepResult(
         step=step,
-        loss=sum(loss.total.item() for loss in losses),
-        target_loss=_mean([loss.target_sum.item() for loss in losses], targets),
+        loss=total,
+        target_loss=_mean(target_sum, targets),
         kl=kl,
         kl_weight=next_weight(kl_weight, kl, plan.kl_budget, plan.kl_weight),
         lr=rate,
         grad_norm=optimizer.grad_norm,
-        moved=optimizer.moved.share,
-        codes_changed=changed,
-        tokens=sum(batch.tokens for batch, _ in micro),
+        moved=_mean(counts[0], counts[1]) or 0.0,
+        codes_changed=_mean(counts[2], counts[3]),
+        tokens=int(tokens),
         targets=targets + taught,
         seconds=time.perf_counter() - start,
         peak=peak,
@@ -156,5 +179,5 @@ def _backward(optimizer: AdamW, loss: Loss, *, release: bool) -> None:
         loss.total.backward()
 
 
-def _mean(sums: list[float], count: int) -> float | None:
-    return sum(sums) / count if count else None
+def _mean(total: float, count: float) -> float | None:
+    return total / count if count else None

@@ -125,7 +125,8 @@ class _HeadLoss(torch.autograd.Function):
         wants_hidden, wants_weight = ctx.needs_input_grad[:2]
         several = len(hidden_TH) > chunk
         grad_hidden = torch.empty_like(hidden_TH) if wants_hidden else None
-        grad_dtype = torch.float32 if several else weight_VH.dtype
+        asked = weight_VH.grad_dtype or weight_VH.dtype
+        grad_dtype = torch.float32 if several else asked
         grad_weight = None
         if wants_weight:
             make = torch.zeros if several else torch.empty
@@ -142,7 +143,7 @@ class _HeadLoss(torch.autograd.Function):
             if grad_weight is not None:
                 _add_grad_weight_(grad_weight, logit_VC, hidden_TH[part], add=several)
             del logit_VC
-        ctx.grads = [grad_hidden, None if grad_weight is None else grad_weight.to(weight_VH.dtype)]
+        ctx.grads = [grad_hidden, None if grad_weight is None else grad_weight.to(asked)]
         ctx.backward_twice, ctx.weight = backward_twice, weight_VH
         total, target_sum, teacher_sum = sums.unbind()
         ctx.mark_non_differentiable(target_sum, teacher_sum)

@@ -56,6 +56,11 @@ def prepare_(
     recompute_(model, recompute)
     model.train()
     model.config.use_cache = False
+    return trained_parameters(model)
+
+
+def trained_parameters(model: Any) -> list[tuple[str, Tensor]]:
+    """What gets a gradient, by name."""
     return [(name, param) for name, param in model.named_parameters() if param.requires_grad]
 
 

@@ -5,7 +5,7 @@
 | ``weight/<parameter>``                | a trained parameter, or                          |
 | ``weight/<parameter>/packed`` ...     | the codes and scales that are its master         |
 | ``buffer/<name>``                     | a buffer that is saved with the model            |
-| ``optim/<parameter>/<m, v, ...>``     | the optimizer's tensors for it                   |
+| ``optim/<parameter>/<m, v, ...>``     | the optimizer's tensors for it, row by row       |
 | meta ``optim``                        | the optimizer's plain numbers, per parameter     |
 
 Parameters that are frozen are those of the model that the run started from.
@@ -30,7 +30,9 @@ def capture(model: Any, optimizer: AdamW, meta: dict[str, Any]) -> TrainState:
     for name, param, _ in optimizer.named():
         tensors |= _weight_tensors(name, param)
         state = optimizer.state.get(param, {})
-        tensors |= {f"optim/{name}/{k}": v for k, v in state.items() if isinstance(v, Tensor)}
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"optim/{name}/{key}"] = by_rows(value, param)
         numbers[name] = {k: v for k, v in state.items() if not isinstance(v, Tensor)}
     return TrainState(tensors, {**meta, "optim": numbers})
 
@@ -54,12 +56,18 @@ def restore_(state: TrainState | StoredState, model: Any, optimizer: AdamW) -> N
     for name, param in named.items():
         for key, target in _weight_tensors(name, param).items():
             _copy_(state, key, target)
+        shapes = {k: v.shape for k, v in optimizer.state_of(param).items() if isinstance(v, Tensor)}
         optimizer.state[param] = dict(state.meta["optim"][name])
         for key in kept.get(name, ()):
             value = state.tensors[f"optim/{name}/{key}"].to(param.device)
-            optimizer.state[param][key] = value
+            optimizer.state[param][key] = value.view(shapes.get(key, value.shape))
     for name, buffer in saved_buffers(model).items():
         _copy_(state, f"buffer/{name}", buffer)
+
+
+def by_rows(value: Tensor, param: Tensor) -> Tensor:
+    """Moments as a matrix with the parameter's rows, so that a part of it has whole rows."""
+    return value.view(param.shape[0], -1) if param.dim() > 1 else value
 
 
 def _optimizer_tensors(state: TrainState | StoredState) -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ The hidden states after the final norm are gathered at the target positions only
 far the widest matrix, sees nothing that is not learned from.
 """
 
+from math import isfinite
 from typing import Any
 
 from torch import Tensor
@@ -52,11 +53,11 @@ def target_states(model: Any, batch: Batch) -> Tensor:
     return hidden_BTH[(batch.target_BT != MASKED).to(device)]
 
 
-def require_finite_loss(loss: Loss, step: int, source: str, lr: float) -> None:
+def require_finite_loss(loss: float, step: int, source: str, lr: float) -> None:
     """Raise before the backward pass, while the weights are those of the last good step."""
-    if not loss.total.isfinite():
+    if not isfinite(loss):
         raise DivergedError(
-            f"The loss is {loss.total.item()} at step {step}.",
+            f"The loss is {loss} at step {step}.",
             why=f"the batch is {source}, the learning rate {lr:g}; no weight was changed",
-            fix="resume from the last checkpoint with a lower optim.lr",
+            fix="begin another run, with another out and a lower optim.lr",
         )

@@ -1,15 +1,18 @@
 """The base model's own distribution, asked once and kept: what "forget nothing" is measured by.
 
-Before the first step the model, not yet quantised, reads every row that is to be held to it, and
-the log-probabilities of its top k tokens at every target position are kept: 8 bytes per token
-and position instead of a second model in memory. They are cached on disk under a digest of the
-weights, the data and k.
+Before the first step the model reads every row that is to be held to it, and the log-probabilities
+of its top k tokens at every target position are kept: 8 bytes per token and position instead of a
+second model in memory. They are cached on disk under a digest of the weights, the data and k.
+
+Asked before it is quantised (``kl_teacher: dense``), the model teaches what rounding took from it,
+too. Asked in NVFP4, it is no distance from itself at the start: all that is held against training
+is what training does. That is the clearer signal for teaching something new (docs/identity.md).
 
 Shapes: T target positions of a row or batch, K teacher tokens.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from fourge.train.loss import LOGITS, Teacher, dense_head, logits
 from fourge.train.step import target_states
 
 Row = tuple[int, int]  # file, row
+TOKENS = 1024  # of a batch, padding included
 
 
 class TeacherCache:
@@ -67,9 +71,9 @@ def cache_nbytes(positions: int, top_k: int) -> int:
     return 8 * positions * top_k
 
 
-def cache_name(weights_digest: str, dataset: Dataset, files: Iterable[int], top_k: int) -> str:
+def cache_name(weights: str, dataset: Dataset, files: Iterable[int], top_k: int) -> str:
     """A file name that stands for everything the cache depends on."""
-    text = f"{weights_digest} {dataset.digest} {sorted(files)} {top_k}"
+    text = f"{weights} {dataset.digest} {sorted(files)} {top_k}"
     return f"teacher-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}.safetensors"
 
 
@@ -98,13 +102,27 @@ def ask_base(
     token: dict[Row, Tensor] = {}
     log_p: dict[Row, Tensor] = {}
     head: nn.Module = model.get_output_embeddings()
-    for done, row in enumerate(rows):
-        batch = collate([dataset.rendered(*row)], dataset.pad, [row])
+    for batch in _batches(dataset, rows):
         top, index = _top(target_states(model, batch), dense_head(head), top_k)
-        token[row], log_p[row] = index.to(torch.int32).cpu(), top.float().cpu()
+        counts = (batch.target_BT != MASKED).sum(1).tolist()
+        token |= zip(batch.rows, index.to(torch.int32).cpu().split(counts), strict=True)
+        log_p |= zip(batch.rows, top.float().cpu().split(counts), strict=True)
         if progress:
-            progress(done + 1, len(rows))
+            progress(len(token), len(rows))
     return TeacherCache(token, log_p, top_k)
+
+
+def _batches(dataset: Dataset, rows: Sequence[Row]) -> Iterator[Batch]:
+    """Rows of like length together, so that a weight is converted once for many of them."""
+    rendered = {row: dataset.rendered(*row) for row in rows}
+    waiting: list[Row] = []
+    for row in sorted(rows, key=lambda row: len(rendered[row].token)):
+        if waiting and (len(waiting) + 1) * len(rendered[row].token) > TOKENS:
+            yield collate([rendered[each] for each in waiting], dataset.pad, waiting)
+            waiting = []
+        waiting.append(row)
+    if waiting:
+        yield collate([rendered[each] for each in waiting], dataset.pad, waiting)
 
 
 def _top(hidden_TH: Tensor, weight_VH: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
