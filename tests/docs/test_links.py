@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.links import ROOT, anchors, broken, links, resolved, with_links
+from tests.docs.links import anchors, broken, links, resolved, with_links
+from tests.documents import ROOT
 
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
