@@ -1,4 +1,4 @@
-"""What the documents say exists: flags, settings, links, tests."""
+"""What the documents say exists: flags, settings, tests. Links: docs/test_links.py."""
 
 import re
 from collections.abc import Iterator
@@ -61,21 +61,6 @@ def test_every_setting_that_is_named_is_one(path: Path) -> None:
     for span in spans(path):
         if found := re.fullmatch(rf"((?:{sections})\.[a-z_0-9]+)(?:[:=].*)?", span):
             assert found[1] in settings() or found[1].endswith(_FILES), span
-
-
-@per_document
-def test_every_link_leads_somewhere(path: Path) -> None:
-    for link, anchor in re.findall(r"\]\((?!http)([^)#]*)(#[^)]*)?\)", text_of(path)):
-        target = path.parent / link if link else path
-        assert target.exists(), link
-        if anchor and target.suffix == ".md":
-            assert anchor[1:] in _anchors(target), f"{link}{anchor}"
-
-
-def _anchors(path: Path) -> set[str]:
-    """The headings of a page as GitHub names them."""
-    titles = re.findall(r"^#+ (.*)$", text_of(path), re.M)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_every_test_that_the_documents_name_is_there() -> None:

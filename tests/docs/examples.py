@@ -4,7 +4,7 @@ import doctest
 import re
 from pathlib import Path
 
-from tests.docs.links import ROOT
+from tests.documents import ROOT
 
 _SESSION = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from tests.docs.links import ROOT, links, resolved, with_links
+from tests.docs.links import links, resolved, with_links
+from tests.documents import ROOT
 
 LANGUAGE = {".py": "python", ".js": "js", ".cpp": "cpp", ".yaml": "yaml", ".toml": "toml"}
 

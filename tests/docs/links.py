@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from posixpath import normpath
 
-ROOT = Path(__file__).parents[2]
+from tests.documents import ROOT
+
 _FENCE = r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence) *$"
 _SPAN = r"(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n\n).)*?(?<!`)(?P=ticks)(?!`)"
 _FENCES = re.compile(_FENCE, re.MULTILINE | re.DOTALL)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.examples import pages, session
-from tests.docs.links import ROOT, links
+from tests.docs.links import links
+from tests.documents import ROOT
 
 SECTIONS = ("The problem", "The idea", "An example", "What it costs", "Where it is")
 

@@ -1,10 +1,11 @@
-"""Every link of every document leads to a file, and to a heading of it; and the checker can tell."""
+"""Every link of every document leads to a file and to a heading; and the checker can tell."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.docs.links import ROOT, anchors, broken, links, resolved, with_links
+from tests.docs.links import anchors, broken, links, resolved, with_links
+from tests.documents import ROOT
 
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()

@@ -23,8 +23,12 @@ from tests.docs.pictures.__main__ import FOLDER, PICTURES, main
 
 
 def test_every_page_shows_its_picture_and_every_picture_has_a_page() -> None:
-    shown = {page.stem: Path(target).name for page in pages()
-             for target in links(page.read_text(encoding="utf-8")) if "/pictures/" in target}  # fmt: skip
+    shown = {
+        page.stem: Path(target).name
+        for page in pages()
+        for target in links(page.read_text(encoding="utf-8"))
+        if "/pictures/" in target
+    }
     assert shown == {name: f"{name}.svg" for name in PICTURES}
 
 
@@ -36,7 +40,6 @@ def test_a_picture_is_small_and_bears_no_date(name: str) -> None:
 
 
 def test_drawn_again_a_picture_is_the_same(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
         main(["gates", "guard"], folder)

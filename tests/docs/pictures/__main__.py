@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fourge.core.picture import figure_for, write_figure
-from tests.docs.links import ROOT
 from tests.docs.pictures import gates, guard, moments, nvfp4, plan, release, replay, stochastic
+from tests.documents import ROOT
 
 FOLDER = ROOT / "docs" / "pictures"
 PICTURES: dict[str, Callable[[Any], None]] = {

@@ -79,12 +79,14 @@ def _draw_burst(axes: Any) -> None:
     late = next(POLL_S * n for n in range(100) if burst(POLL_S * n) <= 0)
     times = [0, 0.4, late]
     axes.plot(times, [burst(at) / GIB for at in times], color=paper.FAINT, zorder=0)
-    axes.plot([look.at for look in found.looks], [_gib(look) for look in found.looks], "|",
-              markersize=7, color=paper.BLUE, label=f"the guard looks, {len(found.looks)} times")  # fmt: skip
-    axes.plot(killed.at, _gib(killed), "o", color=paper.RED,
-              label=f"it kills, {-(killed.headroom or 0) / MIB:.0f} MiB past the line")  # fmt: skip
-    axes.plot(late, burst(late) / GIB, "X", markersize=8, color=paper.ORANGE,
-              label=f"a look every {POLL_S} s kills, {-burst(late) / GIB:.1f} GiB past it")  # fmt: skip
+    looks = [(look.at, _gib(look)) for look in found.looks]
+    name = f"the guard looks, {len(looks)} times"
+    axes.plot(*zip(*looks, strict=True), "|", markersize=7, color=paper.BLUE, label=name)
+    name = f"it kills, {-_gib(killed) * 1024:.0f} MiB past the line"
+    axes.plot(killed.at, _gib(killed), "o", color=paper.RED, label=name)
+    past = -burst(late) / GIB
+    name = f"a look every {POLL_S} s kills, {past:.1f} GiB past it"
+    axes.plot(late, -past, "X", markersize=8, color=paper.ORANGE, label=name)
     axes.axhline(0, color=paper.INK, linewidth=0.8)
     axes.set_ylim(-2.9, 6.5)
     paper.plain(axes, "A burst: 6 GiB in a second", "seconds", "headroom, GiB")

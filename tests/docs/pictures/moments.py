@@ -93,8 +93,8 @@ def _draw_codes(axes: Any, true: Moments) -> None:
     axes.plot(code, even, color=paper.RED, label="stored evenly")
     axes.axhspan(float(v_1K.amin()), float(even[0]) / 2, color=paper.RED, alpha=0.12, linewidth=0)
     below = float((v_1K < even[0] / 2).float().mean())
-    axes.text(128, float(v_1K.amin()) * 1.3, f"{below:.0%} of these v round to zero on the even grid",
-              fontsize=8.5, ha="center", color=paper.RED)  # fmt: skip
+    lost = f"{below:.0%} of these v round to zero on the even grid"
+    axes.text(128, float(v_1K.amin()) * 1.3, lost, fontsize=8.5, ha="center", color=paper.RED)
     axes.set_yscale("log")
     paper.plain(axes, "What a code of v stands for, in one block", "code (0 is zero)", "v")
     paper.legend(axes, loc="lower right", bbox_to_anchor=(1.0, 0.24))
@@ -102,7 +102,7 @@ def _draw_codes(axes: Any, true: Moments) -> None:
 
 def _draw_updates(axes: Any, true: Moments) -> None:
     wanted = true.update().flatten()
-    some = torch.arange(0, len(wanted), 1201)
+    some = torch.arange(0, len(wanted), 1801)
     for name, other, colour in (("stored evenly", linear(true), paper.RED),
                                 ("log and ratio", packed(true), paper.BLUE)):  # fmt: skip
         got = other.update().flatten()
