@@ -163,15 +163,39 @@ def test_without_the_harness_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     assert caught.value.fix == "pip install 'fourge[tasks]'"
 
 
-def test_a_task_that_cannot_be_compared_is_refused_before_the_tuned_model_is_loaded(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What was loaded, and how; each model is its own name."""
+    found: list[tuple[str, str]] = []
+
+    def load(model: str, served_by: str) -> tuple[str, None]:
+        found.append((model, served_by))
+        return model, None
+
+    monkeypatch.setattr(module, "load_served", load)
+    return found
+
+
+def test_only_the_tuned_model_is_served_otherwise(
+    loaded: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded: list[str] = []
-    monkeypatch.setattr(module, "load_served", lambda model, by: (loaded.append(model), None))
+    right = {"base": scores(1, 1), "tuned": scores(1, 0)}
+    monkeypatch.setattr(module, "measure", lambda model, *how: {"acc": right[model]})
+    told: list[tuple[str, int, int]] = []
+    (gate,) = task_gates("tuned", "base", [Task("t", "t", None)], served_by="transformers",
+                         progress=lambda *each: told.append(each))  # fmt: skip
+    assert loaded == [("base", "fourge"), ("tuned", "transformers")]
+    assert (gate.base, gate.tuned) == (1.0, 0.5)
+    assert told == [("t, base", 0, 1), ("t, tuned", 0, 1)]
+
+
+def test_a_task_that_cannot_be_compared_is_refused_before_the_tuned_model_is_loaded(
+    loaded: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "measure", lambda *how: {})
     with pytest.raises(ConfigError, match="no score"):
         task_gates("tuned", "base", [Task("t", "t", None)], progress=quiet)
-    assert loaded == ["base"]
+    assert loaded == [("base", "fourge")]
 
 
 @pytest.fixture

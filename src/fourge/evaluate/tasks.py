@@ -173,7 +173,7 @@ def _of_part(results: dict[str, Any], part: str, rows: Sequence[dict[str, Any]])
     rows = [row for row in rows if row["filter"] == reading]
     found = {}
     for metric in rows[0]["metrics"]:
-        scores = [row.get(metric) for row in rows]
+        scores: list[Any] = [row.get(metric) for row in rows]
         higher_is_better = results["higher_is_better"][part].get(metric)
         reported = results["results"][part].get(f"{metric},{reading}")
         if higher_is_better is not None and _is_mean(reported, scores):
@@ -199,8 +199,7 @@ def task_gate(name: str, base: Measured, tuned: Measured, margin: float) -> Gate
     if one.lower_is_better or not {*before, *after} <= {0.0, 1.0}:
         gate = gate_of_numbers(title, before, after, margin, lower_is_better=one.lower_is_better)
     else:
-        rights = ([score == 1 for score in side] for side in (before, after))
-        gate = gate_of_rights(title, *rights, margin)
+        gate = gate_of_rights(title, [*map(bool, before)], [*map(bool, after)], margin)
     return replace(gate, note=f"{metric}: {gate.note}")
 
 
