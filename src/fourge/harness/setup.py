@@ -142,7 +142,8 @@ def make_ready(checked: Checked, progress: Progress, crew: Crew = ALONE) -> Read
     )  # fmt: skip
     if run.model.scheme == "w4a4":
         calibrate_(model, checked.source)
-    engine, part_of = Engine(), whole
+    engine = Engine()
+    part_of: Callable[[Tensor], Part] = whole
     if crew.size > 1:
         from fourge.shard.engine import sharded_  # torch.distributed, which one process never loads
 

@@ -20,6 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from fourge.core.crew import Crew
 from fourge.core.errors import ConfigError, FourgeError, first_line
@@ -137,12 +139,12 @@ def joined(place: Launched, device_type: str) -> Iterator[Ranks]:
     if device.type == "cuda":
         device = torch.device("cuda", place.local_rank)
         torch.cuda.set_device(device)
-    store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=SETUP_S)))
+    store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=SETUP_S)))
     require_all_here(store, place)
     try:
         with watching(store):
             dist.init_process_group(
-                "gloo", store=dist.PrefixStore("groups", store), rank=place.rank,
+                "gloo", store=PrefixStore("groups", store), rank=place.rank,
                 world_size=place.size, timeout=timedelta(seconds=SETUP_S),
             )  # fmt: skip
             ranks = Ranks(place, device, store)
