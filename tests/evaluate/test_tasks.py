@@ -202,7 +202,6 @@ def test_a_task_that_cannot_be_compared_is_refused_before_the_tuned_model_is_loa
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The task file of the documents, with twelve questions of three choices."""
     pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed")
-    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)  # asks the machine
     monkeypatch.chdir(tmp_path)
     picks = [[WORDS[(3 * at + 4 * k + k * k) % 10] for k in range(3)] for at in range(12)]
     rows = [{"question": f"Which is number {at}?", "choices": picks[at], "answer": at % 3}
@@ -229,7 +228,10 @@ def likeliest(model: Any, tokenizer: Any, question: str, choices: list[str]) -> 
 
 @pytest.mark.slow
 def test_the_harness_asks_our_models_and_both_the_same_items(
-    file: Path, tiny_folder: Callable[..., Path], tmp_path: Path
+    file: Path,
+    tiny_folder: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     other = tiny_model("qwen3")
     other.model.norm.weight.data.neg_()
@@ -250,6 +252,7 @@ def test_the_harness_asks_our_models_and_both_the_same_items(
             measured["acc"].of)[:5]  # fmt: skip
     assert expected[0] != expected[1]
     (gate,) = task_gates(tuned, base, [task], progress=quiet, limit=10)
+    assert "requests" not in capsys.readouterr().err, "a bar of the harness"
     assert (gate.name, gate.items) == ("task units", 10)
     assert (gate.base, gate.tuned) == (sum(expected[0][:10]) / 10, sum(expected[1][:10]) / 10)
     with pytest.raises(ConfigError, match="cannot be loaded"):
