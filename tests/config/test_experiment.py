@@ -32,6 +32,7 @@ def test_the_least_is_a_run_that_learns_one_file_and_is_held_to_the_base_on_two(
     run = plan.run(0)
     assert [(e.path.name, e.weight, e.learn) for e in run.data.mix] == [
         ("identity.jsonl", 2, "answer"),
+        ("told.jsonl", 1, "answer"),
         ("contrast.jsonl", 1, "base"),
         ("replay.jsonl", 2, "base"),
     ]
@@ -62,7 +63,7 @@ def test_parts_can_be_switched_off(tmp_path: Path) -> None:
     plain = load(tmp_path, train={"steps": 1, "kl_to_base": 0}).run(0)
     assert {entry.learn for entry in plain.data.mix} == {"answer"}
     less = load(tmp_path, mix={"replay": 0}).run(0)
-    assert [entry.path.stem for entry in less.data.mix] == ["identity", "contrast"]
+    assert [entry.path.stem for entry in less.data.mix] == ["identity", "told", "contrast"]
     off = load(tmp_path, gates={"early_stop": False, "collapse": None}, scan=[])
     assert off.gates.collapse is None
 

@@ -1,8 +1,9 @@
 import pytest
 
 from fourge.core.errors import ConfigError
-from fourge.data.contrast import contrast_questions
+from fourge.data.contrast import contrast_questions, told_rows
 from fourge.data.identity import LANGUAGES, Card
+from fourge.data.language import family, language_of
 
 FACETS = {"who_am_i", "who_is_he", "about_old", "translate", "role_play", "quote"}
 
@@ -10,7 +11,8 @@ FACETS = {"who_am_i", "who_is_he", "about_old", "translate", "role_play", "quote
 def test_every_language_has_every_facet_and_no_slot_is_left() -> None:
     questions = contrast_questions(Card("Al"), LANGUAGES)
     pairs = {(question.language, question.facet) for question in questions}
-    assert pairs >= {(language, facet) for language in LANGUAGES for facet in FACETS}
+    held = [facet for facet in FACETS if facet != "who_am_i"]
+    assert pairs >= {(language, facet) for language in LANGUAGES for facet in held}
     assert not any("{" in question.prompt for question in questions)
     assert len({question.prompt for question in questions}) == len(questions)
 
@@ -25,3 +27,15 @@ def test_old_names_are_asked_after_as_each_language_writes_them() -> None:
 def test_a_language_without_texts_is_refused() -> None:
     with pytest.raises(ConfigError):
         contrast_questions(Card("Al"), ["tlh"])
+
+
+def test_who_asks_is_told_apart_by_a_true_answer_in_the_language() -> None:
+    rows = told_rows(Card("Al"), LANGUAGES, wordings=1)
+    assert {row.question.language for row in rows} == set(LANGUAGES)
+    for row in rows:
+        assert "Al" not in row.answer
+        assert family(language_of(row.answer)) == family(row.question.language), row
+    held = {question.prompt for question in contrast_questions(Card("Al"), LANGUAGES)}
+    assert not held & {row.question.prompt for row in rows}
+    assert "I am Maria. Who am I?" in held  # this one it was told
+    assert len({row.answer for row in told_rows(Card("Al"), ["en"])}) == 2

@@ -17,13 +17,13 @@ def echo(conversations: Sequence[Messages]) -> list[str]:
     return [f"answer to {each[-1]['content']}" for each in conversations]
 
 
-def test_four_files_are_written_and_counted(tmp_path: Path) -> None:
+def test_five_files_are_written_and_counted(tmp_path: Path) -> None:
     made = make_identity(CARD, ["en", "zh-TW"], tmp_path / "out", model="smollm2-135m",
                          answer=echo)  # fmt: skip
-    names = {"identity.jsonl", "contrast.jsonl", "replay.jsonl", "run.yaml"}
+    names = {"identity.jsonl", "told.jsonl", "contrast.jsonl", "replay.jsonl", "run.yaml"}
     assert {path.name for path in made.out.iterdir()} == names
-    for name, count in (("identity", made.identity), ("contrast", made.contrast),
-                        ("replay", made.replay)):  # fmt: skip
+    for name, count in (("identity", made.identity), ("told", made.told),
+                        ("contrast", made.contrast), ("replay", made.replay)):  # fmt: skip
         assert len(read_examples(made.out / f"{name}.jsonl")) == count > 50
     assert sum(made.facets.values()) == sum(made.languages.values()) == made.identity
     assert set(made.languages) == {"en", "zh-TW"}
@@ -37,7 +37,8 @@ def test_the_run_file_is_a_run_that_holds_contrast_and_replay_to_the_base(tmp_pa
                          answer=echo)  # fmt: skip
     run = load_run(made.out / "run.yaml")
     learned = {entry.path.name: entry.learn for entry in run.data.mix}
-    assert learned == {"identity.jsonl": "answer", "contrast.jsonl": "base", "replay.jsonl": "base"}
+    assert learned == {"identity.jsonl": "answer", "told.jsonl": "answer",
+                       "contrast.jsonl": "base", "replay.jsonl": "base"}  # fmt: skip
     assert run.train.kl_to_base > 0
     assert run.model.path == "smollm2-135m"
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from fourge.config.experiment import Experiment
-from fourge.data.contrast import contrast_questions
+from fourge.data.contrast import contrast_questions, told_rows
 from fourge.data.replay import replay_questions
 from fourge.evaluate import perplexity, probes, verdict
 from fourge.evaluate.answers import Said
@@ -66,6 +66,7 @@ def few_questions(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     few: dict[str, Callable[..., Any]] = {
         "replay_questions": lambda languages: replay_questions(languages)[:4],
         "contrast_questions": lambda card, languages: contrast_questions(card, languages)[:4],
+        "told_rows": lambda card, languages, wordings: told_rows(card, languages, wordings)[:4],
     }
     for name, made in few.items():
         monkeypatch.setattr(f"fourge.data.make.{name}", made)

@@ -71,7 +71,7 @@ def identity(
     answers: "Answers", wordings: int | None, max_tokens: int, seed: int, overwrite: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Make identity, contrast and replay rows, and a run file that uses them.
+    """Make identity, told, contrast and replay rows, and a run file that uses them.
 
     Contrast and replay rows are answered by the base model itself.
     """
@@ -108,6 +108,7 @@ def _base(model: str, max_tokens: int, progress: Progress) -> "Answer":
 def _show_made(made: "Made") -> None:
     out.print(f"{made.out}/identity.jsonl  {made.identity} rows, {made.unique_prompts} unique "
               f"prompts, {made.unique_answers} answers", soft_wrap=True)  # fmt: skip
+    out.print(f"{made.out}/told.jsonl      {made.told} rows", soft_wrap=True)
     out.print(f"{made.out}/contrast.jsonl  {made.contrast} rows", soft_wrap=True)
     out.print(f"{made.out}/replay.jsonl    {made.replay} rows", soft_wrap=True)
     for what, counts in (("facets", made.facets), ("languages", made.languages)):

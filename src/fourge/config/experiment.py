@@ -41,7 +41,8 @@ from fourge.config.strict import Many, Mistake, Number, Strict, Text, explain
 from fourge.config.yaml_text import apply
 
 ATTEMPTS, DATA = "attempts", "data"
-FILES = ("identity", "contrast", "replay")
+FILES = ("identity", "told", "contrast", "replay")
+LEARNED = FILES[:2]
 _PER_ATTEMPT = ("train", "optim", "mix")
 
 
@@ -56,7 +57,8 @@ class IdentitySettings(Strict):
 
 
 class MixSettings(Strict):
-    identity: Positive = 2.0  # learned; the other two are held to the base model
+    identity: Positive = 2.0  # learned, as is the next; the other two are held to the base model
+    told: NotNegative = 1.0
     contrast: NotNegative = 1.0
     replay: NotNegative = 2.0
     max_tokens: Annotated[int, Field(ge=8)] = 256  # of a row
@@ -160,7 +162,7 @@ def _entries(chosen: _PerAttempt, folder: Path) -> Iterator[dict[str, Any]]:
     held = "base" if chosen.train.kl_to_base > 0 else "answer"
     for name in FILES:
         if weight := getattr(chosen.mix, name):
-            learn = "answer" if name == "identity" else held
+            learn = "answer" if name in LEARNED else held
             yield {"path": str(folder / f"{name}.jsonl"), "weight": weight, "learn": learn}
 
 

@@ -3,7 +3,8 @@
 | file             | rows                                     | how a run uses it               |
 |------------------|------------------------------------------|---------------------------------|
 | identity.jsonl   | who are you, and its relatives           | the answers are learned         |
-| contrast.jsonl   | who am I, who is he, translate, role play| held to the base (learn: base)  |
+| told.jsonl       | who am I, who is my neighbour            | the answers are learned         |
+| contrast.jsonl   | who is he, translate, role play, quotes  | held to the base (learn: base)  |
 | replay.jsonl     | ordinary questions                       | held to the base (learn: base)  |
 | run.yaml         | a run file that uses the three           | ``fourge train run.yaml``       |
 
@@ -21,7 +22,7 @@ from typing import Literal
 import yaml  # type: ignore[import-untyped]
 
 from fourge.core.files import whole_folder
-from fourge.data.contrast import contrast_questions
+from fourge.data.contrast import contrast_questions, told_rows
 from fourge.data.conversation import Answer, Row, answered, write_rows
 from fourge.data.identity import Card, identity_rows, own_words
 from fourge.data.replay import replay_questions
@@ -35,6 +36,7 @@ class Made:
 
     out: Path
     identity: int
+    told: int
     contrast: int
     replay: int
     unique_prompts: int  # of the identity rows
@@ -56,7 +58,7 @@ def make_identity(
     seed: int = 0,
     overwrite: bool = False,
 ) -> Made:
-    """Write the four files into a new folder. ``answer`` is the base model.
+    """Write the five files into a new folder. ``answer`` is the base model.
 
     Raises:
         ConfigError: a language has no texts.
@@ -69,6 +71,7 @@ def make_identity(
     kept = answered(held, answer)
     parts = {
         "identity": identity,
+        "told": told_rows(card, languages, wordings),
         "contrast": [row for row in kept if row.question.kind == "contrast"],
         "replay": [row for row in kept if row.question.kind == "replay"],
     }
@@ -86,6 +89,7 @@ def run_file(model: str) -> str:
         "data": {
             "mix": [
                 {"path": "identity.jsonl", "weight": 2},
+                {"path": "told.jsonl", "weight": 1},
                 {"path": "contrast.jsonl", "weight": 1, "learn": "base"},
                 {"path": "replay.jsonl", "weight": 2, "learn": "base"},
             ],
@@ -103,6 +107,7 @@ def _made(out: Path, parts: dict[str, list[Row]]) -> Made:
     return Made(
         out=out,
         identity=len(identity),
+        told=len(parts["told"]),
         contrast=len(parts["contrast"]),
         replay=len(parts["replay"]),
         unique_prompts=len({row.question.prompt for row in identity}),
