@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from fourge.data.contrast import contrast_questions
+from fourge.data.contrast import contrast_questions, told_rows
 from fourge.data.identity import FACETS, LANGUAGES, Card, identity_rows
 from fourge.data.names import says
 from fourge.data.normal import normal
@@ -21,6 +21,7 @@ def taught_prompts() -> set[str]:
     """All that data make can ever write: every ask with every name in its slot."""
     cards = [Card("F# 之神", "Fourge Lab"), Card("Al")]
     prompts = [q.prompt for card in cards for q in contrast_questions(card, LANGUAGES)]
+    prompts += [row.question.prompt for card in cards for row in told_rows(card, LANGUAGES)]
     prompts += [question.prompt for question in replay_questions(LANGUAGES)]
     for language in LANGUAGES:
         texts = shipped("fourge.data", f"texts/identity-{language}.yaml")
