@@ -37,7 +37,8 @@ def relative(weight_RC: Tensor, other_RC: Tensor) -> float:
 def block_errors(weight_RC: Tensor, other_RC: Tensor) -> Tensor:
     """The same of every block of sixteen by itself."""
     value_NK, other_NK = weight_RC.view(-1, BLOCK), other_RC.view(-1, BLOCK)
-    return (other_NK - value_NK).norm(dim=1) / value_NK.norm(dim=1)
+    error_N: Tensor = (other_NK - value_NK).norm(dim=1)
+    return error_N / value_NK.norm(dim=1)
 
 
 def draw(figure: Any) -> None:
