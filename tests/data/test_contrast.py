@@ -10,7 +10,7 @@ FACETS = {"who_am_i", "who_is_he", "about_old", "translate", "role_play", "quote
 def test_every_language_has_every_facet_and_no_slot_is_left() -> None:
     questions = contrast_questions(Card("Al"), LANGUAGES)
     pairs = {(question.language, question.facet) for question in questions}
-    assert pairs == {(language, facet) for language in LANGUAGES for facet in FACETS}
+    assert pairs >= {(language, facet) for language in LANGUAGES for facet in FACETS}
     assert not any("{" in question.prompt for question in questions)
     assert len({question.prompt for question in questions}) == len(questions)
 

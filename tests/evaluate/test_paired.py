@@ -140,7 +140,7 @@ def test_equal_numbers_leave_no_doubt_and_no_numbers_leave_all() -> None:
 
 
 def test_the_numbers_needed_would_have_narrowed_the_interval_enough() -> None:
-    gaps = [0.3 * math.sin(7 * number) - 0.02 for number in range(40)]
+    gaps = [0.3 * math.sin(7 * number) - 0.03 for number in range(40)]
     paired = bootstrap([0.0] * 40, gaps)
     assert not_worse(paired, 0.05) == "undecided"
     count = numbers_needed(paired, 0.05)

@@ -163,22 +163,45 @@ def test_without_the_harness_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     assert caught.value.fix == "pip install 'fourge[tasks]'"
 
 
-def test_a_task_that_cannot_be_compared_is_refused_before_the_tuned_model_is_loaded(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What was loaded, and how; each model is its own name."""
+    found: list[tuple[str, str]] = []
+
+    def load(model: str, served_by: str) -> tuple[str, None]:
+        found.append((model, served_by))
+        return model, None
+
+    monkeypatch.setattr(module, "load_served", load)
+    return found
+
+
+def test_only_the_tuned_model_is_served_otherwise(
+    loaded: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded: list[str] = []
-    monkeypatch.setattr(module, "load_served", lambda model, by: (loaded.append(model), None))
+    right = {"base": scores(1, 1), "tuned": scores(1, 0)}
+    monkeypatch.setattr(module, "measure", lambda model, *how: {"acc": right[model]})
+    told: list[tuple[str, int, int]] = []
+    (gate,) = task_gates("tuned", "base", [Task("t", "t", None)], served_by="transformers",
+                         progress=lambda *each: told.append(each))  # fmt: skip
+    assert loaded == [("base", "fourge"), ("tuned", "transformers")]
+    assert (gate.base, gate.tuned) == (1.0, 0.5)
+    assert told == [("t, base", 0, 1), ("t, tuned", 0, 1)]
+
+
+def test_a_task_that_cannot_be_compared_is_refused_before_the_tuned_model_is_loaded(
+    loaded: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "measure", lambda *how: {})
     with pytest.raises(ConfigError, match="no score"):
         task_gates("tuned", "base", [Task("t", "t", None)], progress=quiet)
-    assert loaded == ["base"]
+    assert loaded == [("base", "fourge")]
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The task file of the documents, with twelve questions of three choices."""
     pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed")
-    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)  # asks the machine
     monkeypatch.chdir(tmp_path)
     picks = [[WORDS[(3 * at + 4 * k + k * k) % 10] for k in range(3)] for at in range(12)]
     rows = [{"question": f"Which is number {at}?", "choices": picks[at], "answer": at % 3}
@@ -205,7 +228,10 @@ def likeliest(model: Any, tokenizer: Any, question: str, choices: list[str]) -> 
 
 @pytest.mark.slow
 def test_the_harness_asks_our_models_and_both_the_same_items(
-    file: Path, tiny_folder: Callable[..., Path], tmp_path: Path
+    file: Path,
+    tiny_folder: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     other = tiny_model("qwen3")
     other.model.norm.weight.data.neg_()
@@ -226,6 +252,7 @@ def test_the_harness_asks_our_models_and_both_the_same_items(
             measured["acc"].of)[:5]  # fmt: skip
     assert expected[0] != expected[1]
     (gate,) = task_gates(tuned, base, [task], progress=quiet, limit=10)
+    assert "requests" not in capsys.readouterr().err, "a bar of the harness"
     assert (gate.name, gate.items) == ("task units", 10)
     assert (gate.base, gate.tuned) == (sum(expected[0][:10]) / 10, sum(expected[1][:10]) / 10)
     with pytest.raises(ConfigError, match="cannot be loaded"):

@@ -1,4 +1,5 @@
 import math
+import re
 
 import pytest
 
@@ -138,3 +139,16 @@ def test_numbers_are_better_when_they_are_greater_unless_it_is_said() -> None:
     better = gate_of_numbers("error", base, tuned, 0.1, lower_is_better=True)
     assert (better.decision, better.needed) == ("pass", "<= base + 0.1")
     assert better.note == worse.note
+
+
+def test_noisy_numbers_do_not_decide_and_more_than_there_are_would() -> None:
+    base = [math.sin(number) for number in range(40)]
+    tuned = [number + 0.5 * math.cos(5 * at) + 0.02 for at, number in enumerate(base)]
+    gate = gate_of_numbers("error", base, tuned, 0.05, lower_is_better=True)
+    assert gate.decision == "undecided"
+    change, least, most = (float(each) for each in re.findall(r"[-+][\d.]+", gate.note))
+    assert least < change < most
+    assert least < -0.05 < 0.05 < most
+    count = re.search(r"about (\d+) items would decide", gate.note)
+    assert count is not None
+    assert int(count[1]) > 2 * gate.items

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 import fourge.cli.train
 import fourge.shard.engine

@@ -2,16 +2,18 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from fourge.core.crew import ALONE, Crew
 from fourge.data.batch import Batch
 from fourge.optim.adamw import AdamW
-from fourge.optim.part import whole
+from fourge.optim.part import Part, whole
 from fourge.optim.schedule import Schedule
 from fourge.shard.engine import sharded_
 from fourge.shard.launched import launched
@@ -27,7 +29,8 @@ def trained(
 ) -> tuple[list[StepResult], dict[str, Tensor]]:
     """What every step did, and the weights after the last."""
     model, named = prepared("qwen3", **settings["model"])
-    engine, part_of = Engine(), whole
+    engine = Engine()
+    part_of: Callable[[Tensor], Part] = whole
     if crew.size > 1:
         engine, part_of = sharded_(model, crew, compute=torch.float32)
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
@@ -49,7 +52,10 @@ def trained(
 
 
 def _full(param: Tensor) -> Tensor:
-    return param.detach().full_tensor() if hasattr(param, "full_tensor") else param.detach()
+    if not isinstance(param, DTensor):
+        return param.detach()
+    whole_one: Tensor = param.full_tensor()
+    return whole_one.detach()
 
 
 def main(settings_file: str, out: str) -> None:

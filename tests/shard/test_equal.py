@@ -24,7 +24,7 @@ def of_one(master: str) -> dict[str, Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [3])  # its cuts are uneven
 def test_weights_residuals_and_moments_are_bit_equal(size: int, tmp_path: Path) -> None:
     done = torchrun(size, "-m", "tests.shard.equal_worker", str(tmp_path / "found.pt"))
     assert done.returncode == 0, done.stderr[-3000:]

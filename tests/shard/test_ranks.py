@@ -1,7 +1,7 @@
 import threading
 
 import pytest
-import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from fourge.core.errors import ConfigError
 from fourge.shard.launched import Launched
@@ -11,7 +11,7 @@ from tests.shard.stubs import Said
 
 def met(*places: Launched, wait_s: float = 5.0) -> list[str]:
     """What each rank said that came to the same store."""
-    store, said = dist.HashStore(), [""] * len(places)
+    store, said = HashStore(), [""] * len(places)
 
     def come(number: int) -> None:
         try:
@@ -46,7 +46,7 @@ def test_who_does_not_come_is_not_waited_for_for_ever() -> None:
 @pytest.mark.parametrize("text", ["[/x/gloo/transport/tcp/pair.cc:534] Connection closed by peer"])
 def test_a_closed_connection_is_a_lost_rank_and_one_says_so(text: str) -> None:
     ranks = Said(0, None)
-    ranks._store = dist.HashStore()
+    ranks._store = HashStore()
     said = []
     for _ in range(2):
         with pytest.raises(RankLostError, match="Another rank is gone") as caught, ranks.watched():

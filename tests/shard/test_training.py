@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from fourge.checkpoint.source import open_any
 from fourge.config.run import load_run
@@ -51,25 +51,17 @@ def test_a_run_on_two_processes_is_the_run_on_one(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--set", "optim.lr=1e-4", "other:--set", "other:optim.lr=2e-4"],
-         "optim.lr: rank 0 has 0.0001, rank 1 has 0.0002"),
-        (["other:--set", "other:data.mix.0.path={other}"], "data: rank 0 has"),
-        (["--set", "train.batch=1"], "train.batch is 1, and there are 2 processes"),
-    ],
-)  # fmt: skip
-def test_ranks_that_differ_stop_at_the_start_with_the_difference_named(
-    more: list[str], said: str, tiny_folder: Callable[..., Path], tmp_path: Path
+def test_ranks_that_differ_stop_at_the_start_with_the_differences_named(
+    tiny_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
     file = run_file(tmp_path, tiny_folder("qwen3", tied=True))
     (tmp_path / "other.tsv").write_text("when?\tnow\n")
-    words = [word.replace("{other}", str(tmp_path / "other.tsv")) for word in more]
+    other = ["optim.lr=2e-4", f"data.mix.0.path={tmp_path / 'other.tsv'}"]
+    words = [f"other:{word}" for setting in other for word in ("--set", setting)]
     done = of_two("tests.shard.differing", "train", str(file), *words)
     assert done.returncode != 0
-    assert done.stderr.count(said) == 1, done.stderr[-3000:]
-    assert 'Traceback (most recent call last):\n  File "<frozen' not in done.stderr.split("E1")[0]
+    for said in ("optim.lr: rank 0 has 1e-05, rank 1 has 0.0002", "data: rank 0 has"):
+        assert done.stderr.count(said) == 1, done.stderr[-3000:]
     assert not (tmp_path / "out" / "checkpoints").exists()
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from fourge.core.errors import CheckError
 from fourge.core.units import size
@@ -69,7 +70,7 @@ def _row(shape: str, scheme: str, processes: int, batch: int, tokens: int) -> Ro
 
 def _measured(
     shape: str, scheme: str, processes: int, batch: int, tokens: int
-) -> list[dict[str, float]]:
+) -> list[dict[str, Any]]:
     worker = ["-m", "fourge.bench.shard_worker", shape, scheme, str(batch), str(tokens)]
     many = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command = [sys.executable, *(many if processes > 1 else []), *worker]
@@ -80,7 +81,7 @@ def _measured(
     )  # fmt: skip
     if done.returncode:
         raise CheckError(f"{processes} processes did not finish.", why=done.stderr[-500:])
-    found: list[dict[str, float]] = json.loads(done.stdout.strip().splitlines()[-1])
+    found: list[dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
 

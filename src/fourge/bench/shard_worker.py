@@ -8,17 +8,19 @@ used it meanwhile.
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fourge.core.crew import ALONE, Crew
 from fourge.core.process import peak_bytes, reset_peak, trim_heap
 from fourge.data.batch import Batch, whole_batch
 from fourge.model.shapes import random_model, shape_config
 from fourge.optim.adamw import AdamW
-from fourge.optim.part import whole
+from fourge.optim.part import Part, whole
 from fourge.optim.schedule import Schedule
 from fourge.shard.engine import sharded_
 from fourge.shard.launched import launched
@@ -41,7 +43,8 @@ def measure(shape: str, scheme: Any, batch: int, tokens: int, crew: Crew) -> dic
     """What a step of this rank took."""
     model = random_model(shape_config(shape), torch.bfloat16)
     named = prepare_(model, scheme=scheme)
-    engine, part_of = Engine(), whole
+    engine = Engine()
+    part_of: Callable[[Tensor], Part] = whole
     if crew.size > 1:
         engine, part_of = sharded_(model, crew, compute=torch.float32)
         named = trained_parameters(model)

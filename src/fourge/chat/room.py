@@ -1,9 +1,9 @@
 """A layer of a key-value cache with room to grow.
 
 transformers' own layer makes a new tensor for each token and copies all earlier ones into it. Here
-``keys`` and ``values`` are the filled beginning of larger tensors; a token is written behind them,
-and only when the room is used up is everything copied, into a quarter more. What is not filled is
-never read, and costs no memory before it is first written (the system gives pages on first touch).
+``keys`` and ``values`` are the filled beginning of larger tensors: a token is written behind them,
+and everything is copied once in ``ROOM`` tokens. A long piece, of which there are few, gets no room
+behind it, so that a text that is only read takes no more memory than it has keys and values.
 
 Cutting back shortens the view. A tensor that was put in the place of the view (a session loaded
 from a file) is copied into a room of its own when the next token comes.
@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-ROOM = 64  # tokens, at least
+ROOM = 64  # tokens
 
 
 class RoomyLayer(DynamicLayer):  # type: ignore[misc]
@@ -61,13 +61,8 @@ def _append(held: Tensor, room: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
     total = length + new.shape[-2]
     is_own = held.data_ptr() == room.data_ptr() and len(held) == len(room)
     if not is_own or room.shape[-2] < total:
-        room = with_room(new, len(new), total)
+        more = ROOM if new.shape[-2] < ROOM else 0
+        room = new.new_empty(*new.shape[:-2], total + more, new.shape[-1])
         room[..., :length, :] = held
     room[..., length:total, :] = new
     return room[..., :total, :], room
-
-
-def with_room(like: Tensor, rows: int, tokens: int) -> Tensor:
-    """An empty tensor for so many rows of so many tokens, and some more."""
-    _, heads, _, values = like.shape
-    return like.new_empty(rows, heads, tokens + max(ROOM, tokens // 4), values)

@@ -34,7 +34,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicS
 
 from fourge.chat.attention import in_groups
 from fourge.chat.finite import require_finite
-from fourge.chat.room import RoomyLayer, with_room
+from fourge.chat.room import ROOM, RoomyLayer
 
 READ_AT_ONCE = 1024  # tokens: enough for products at full speed, few enough for the cache
 NO_LOGITS = torch.empty(0, dtype=torch.long)
@@ -154,7 +154,8 @@ def groups(
 
 def side_by_side(parts: Sequence[Tensor], width: int) -> Tensor:
     """Rows of different lengths in one tensor with room behind them; all end at ``width``."""
-    out = with_room(parts[0], sum(map(len, parts)), width)
+    _, heads, _, values = parts[0].shape
+    out = parts[0].new_empty(sum(map(len, parts)), heads, width + ROOM, values)
     first = 0
     for part in parts:
         rows, start = slice(first, first := first + len(part)), width - part.shape[-2]

@@ -69,8 +69,10 @@ class Batch:
         count = len(self.rows)
         some = slice(rank * count // size, (rank + 1) * count // size)
         width = int(self.mask_BT[some].sum(1).max())
-        tensors = (each[some, :width] for each in (self.token_BT, self.target_BT, self.mask_BT))
-        return Batch(*tensors, self.source[some], self.rows[some])
+        token, target, mask = (
+            t[some, :width] for t in (self.token_BT, self.target_BT, self.mask_BT)
+        )
+        return Batch(token, target, mask, self.source[some], self.rows[some])
 
 
 def collate(rendered: Sequence[Rendered], pad: int, rows: Sequence[tuple[int, int]]) -> Batch:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fourge.data.conversation import Question, asked
 from fourge.data.identity import Card, require_languages
-from fourge.data.shipped import lines_of, parts_of, shipped
+from fourge.data.shipped import parts_of, prompts_of, shipped
 
 
 def contrast_questions(card: Card, languages: Sequence[str]) -> list[Question]:
@@ -24,7 +24,7 @@ def contrast_questions(card: Card, languages: Sequence[str]) -> list[Question]:
     for language in languages:
         old = parts_of(texts["old"].get(language, texts["old"]["others"]), "|")
         for facet, block in texts[language].items():
-            for line in lines_of(block):
+            for line in prompts_of(block):
                 for prompt in _filled(line, card, old):
                     questions.append(asked(prompt, "contrast", facet, language))
     return questions

@@ -7,7 +7,7 @@
 
 A block needs no quoting, so a translator can add lines without knowing YAML. Within a line ``||``
 parts turns or a question from its answer, and ``|`` parts the items of a list. A group of
-questions is either ``prompts``, one a line, or a ``form`` and the ``things`` to put into it.
+questions is a block, or ``prompts``, one a line, or a ``form`` and the ``things`` to put into it.
 """
 
 import re
@@ -47,8 +47,10 @@ def parts_of(line: str, mark: str = "||") -> list[str]:
     return [part.strip() for part in line.split(mark)]
 
 
-def prompts_of(group: Mapping[str, str]) -> list[str]:
+def prompts_of(group: str | Mapping[str, str]) -> list[str]:
     """The questions of a group."""
+    if isinstance(group, str):
+        return lines_of(group)
     if "prompts" in group:
         return lines_of(group["prompts"])
     return [group["form"].replace("{}", thing) for thing in parts_of(group["things"], "|")]

@@ -17,12 +17,12 @@ weights it is the key of a cached answer.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fourge.data.conversation import Messages
 from fourge.data.order import permutation
-from fourge.data.shipped import lines_of, parts_of, prompts_of, shipped
+from fourge.data.shipped import parts_of, prompts_of, shipped
 
 SETS = ("identity", "separation", "leak", "abilities", "degeneration")
 MAX_TOKENS = {"identity": 48, "separation": 40, "leak": 32, "abilities": 32, "degeneration": 96}
@@ -62,7 +62,7 @@ def load_probes(name: str, languages: Sequence[str], limit: int | None = None) -
         _probe(name, language, facet, line)
         for language in languages
         for facet, group in texts.get(language, {}).items()
-        for line in _lines(group)
+        for line in prompts_of(group)
     ]
     if limit is not None and limit < len(probes):
         probes = [probes[at] for at in sorted(permutation(name, len(probes))[:limit])]
@@ -79,10 +79,6 @@ def version_of(name: str) -> str:
 def probe_prompts(languages: Sequence[str]) -> list[str]:
     """Every question of every set, for finding them among training data."""
     return [probe.prompt for name in SETS for probe in load_probes(name, languages)]
-
-
-def _lines(group: str | Mapping[str, str]) -> list[str]:
-    return lines_of(group) if isinstance(group, str) else prompts_of(group)
 
 
 def _probe(name: str, language: str, facet: str, line: str) -> Probe:

@@ -17,6 +17,7 @@ template. Nothing is cached: the harness alone knows what an item depends on.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from fourge.evaluate.verdict import Gate, gate_of_numbers, gate_of_rights
 
 PREFERRED = ("acc_norm", "acc", "exact_match")
 _AT_ONCE = 8
+_SEED = 1234  # the harness's own
 Item = tuple[str, int]  # the part of a group, or the task itself; the number of the item in it
 
 
@@ -139,20 +141,30 @@ def _measure(
 
 
 def measure(model: Any, tokenizer: Any, task: Task, limit: int | None = None) -> Measured:
-    """What a model in memory scores on each item of a task."""
-    from lm_eval.evaluator import simple_evaluate
+    """What a model in memory scores on each item of a task.
+
+    The harness's ``simple_evaluate`` does the same, and asks git and pip about this machine.
+    """
+    from lm_eval.evaluator import evaluate
+    from transformers import set_seed
+
+    set_seed(_SEED)  # where a task shuffles or samples, it does so alike for both models
+    found = task.manager.load([task.spec])
+    for part in found["tasks"].values():
+        part.set_fewshot_seed(_SEED)
+    asked = _without_bars(model, tokenizer)
+    results = evaluate(lm=asked, task_dict=found, limit=limit, log_samples=True, bootstrap_iters=0)
+    return pooled(results)
+
+
+def _without_bars(model: Any, tokenizer: Any) -> Any:
+    """A model as the harness asks it; there is a progress bar already."""
     from lm_eval.models.huggingface import HFLM
 
     asked = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=_AT_ONCE)
-    results = simple_evaluate(
-        model=asked,
-        tasks=[task.spec],
-        task_manager=task.manager,
-        limit=limit,
-        log_samples=True,
-        bootstrap_iters=0,
-    )
-    return pooled(results)
+    for kind in ("loglikelihood", "loglikelihood_rolling", "generate_until"):
+        setattr(asked, kind, partial(getattr(asked, kind), disable_tqdm=True))
+    return asked
 
 
 def pooled(results: dict[str, Any]) -> Measured:
@@ -173,7 +185,7 @@ def _of_part(results: dict[str, Any], part: str, rows: Sequence[dict[str, Any]])
     rows = [row for row in rows if row["filter"] == reading]
     found = {}
     for metric in rows[0]["metrics"]:
-        scores = [row.get(metric) for row in rows]
+        scores: list[Any] = [row.get(metric) for row in rows]
         higher_is_better = results["higher_is_better"][part].get(metric)
         reported = results["results"][part].get(f"{metric},{reading}")
         if higher_is_better is not None and _is_mean(reported, scores):
@@ -199,8 +211,7 @@ def task_gate(name: str, base: Measured, tuned: Measured, margin: float) -> Gate
     if one.lower_is_better or not {*before, *after} <= {0.0, 1.0}:
         gate = gate_of_numbers(title, before, after, margin, lower_is_better=one.lower_is_better)
     else:
-        rights = ([score == 1 for score in side] for side in (before, after))
-        gate = gate_of_rights(title, *rights, margin)
+        gate = gate_of_rights(title, [*map(bool, before)], [*map(bool, after)], margin)
     return replace(gate, note=f"{metric}: {gate.note}")
 
 

@@ -147,7 +147,8 @@ def make_ready(checked: Checked, progress: Progress, crew: Crew = ALONE) -> Read
         calibrate_(model, checked.source)
     if not is_dense:
         teacher = _teacher(checked, model, base_digest, progress)
-    engine, part_of = Engine(), whole
+    engine = Engine()
+    part_of: Callable[[Tensor], Part] = whole
     if crew.size > 1:
         from fourge.shard.engine import sharded_  # torch.distributed, which one process never loads
 

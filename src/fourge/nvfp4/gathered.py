@@ -24,7 +24,7 @@ class GatheredWeight(Tensor):
     @staticmethod
     def __new__(cls, matrix: Nvfp4Matrix, dtype: torch.dtype) -> "GatheredWeight":
         device = matrix.packed_RC.device
-        weight: GatheredWeight = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        weight: GatheredWeight = torch.Tensor._make_wrapper_subclass(
             cls, matrix.shape, dtype=dtype, device=device
         )
         return weight
@@ -32,11 +32,11 @@ class GatheredWeight(Tensor):
     def __init__(self, matrix: Nvfp4Matrix, dtype: torch.dtype) -> None:
         self.matrix = matrix
 
-    def __repr__(self, **options: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"GatheredWeight({tuple(self.shape)})"
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """The same weight again, for what FSDP2 does to make a parameter of it; nothing else."""

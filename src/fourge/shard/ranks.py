@@ -20,6 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from fourge.core.crew import Crew
 from fourge.core.errors import ConfigError, FourgeError, first_line
@@ -134,17 +136,15 @@ def joined(place: Launched, device_type: str) -> Iterator[Ranks]:
         ConfigError: ranks were started for different numbers of them, or some never came.
     """
     device = torch.device(device_type)
-    backend = "gloo"
     if device.type == "cuda":
         device = torch.device("cuda", place.local_rank)
         torch.cuda.set_device(device)
-        backend = "cpu:gloo,cuda:nccl"
-    store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=SETUP_S)))
+    store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=SETUP_S)))
     require_all_here(store, place)
     try:
         with watching(store):
             dist.init_process_group(
-                backend, store=dist.PrefixStore("groups", store), rank=place.rank,
+                "gloo", store=PrefixStore("groups", store), rank=place.rank,
                 world_size=place.size, timeout=timedelta(seconds=SETUP_S),
             )  # fmt: skip
             ranks = Ranks(place, device, store)

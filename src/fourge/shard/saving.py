@@ -14,12 +14,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch.distributed.checkpoint as dcp
+import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
 )
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, Shard
 
 from fourge.checkpoint import store
@@ -63,7 +66,7 @@ def save_together(
         made = together(ranks, lambda: first.enter_context(placed) if ranks.is_first else None)
         temporary = Path(ranks.of_first(str(made)))
         with _checkpoint_errors(temporary):
-            dcp.save(tensors, storage_writer=_writer(temporary, tensors))
+            save(tensors, storage_writer=_writer(temporary, tensors))
         written = ranks.everyones(_entries(temporary, tensors, ranks))
 
         def commit() -> None:
@@ -89,7 +92,7 @@ def load_together(crew: Crew, path: Path, state: StoredState, model: Any, opt: A
     ranks, tensors = ranks_of(crew), captured(model, opt)
     together(ranks, lambda: _check(ranks, path, state, tensors, opt))
     with _checkpoint_errors(path):
-        dcp.load(tensors, storage_reader=HuggingFaceStorageReader(str(path)))
+        load(tensors, storage_reader=HuggingFaceStorageReader(str(path)))
     for name, param, _ in opt.named():
         opt.state_of(param).update(state.meta["optim"][name])
 
@@ -114,8 +117,8 @@ def _part(param: Tensor, here: Tensor) -> Tensor:
     assert isinstance(param, DTensor), "sharded by FSDP2"
     return DTensor.from_local(
         here.view(rows, columns), param.device_mesh, [Shard(0)], run_check=False,
-        shape=(param.shape[0], columns), stride=(columns, 1),
-    )  # type: ignore[arg-type]  # fmt: skip
+        shape=torch.Size((param.shape[0], columns)), stride=(columns, 1),
+    )  # fmt: skip
 
 
 def _writer(folder: Path, tensors: dict[str, Tensor]) -> HuggingFaceStorageWriter:
@@ -185,7 +188,7 @@ def _checkpoint_errors(path: Path) -> Iterator[None]:
     """Torch's one error for whatever went wrong on any rank, in the user's terms."""
     try:
         yield
-    except dcp.CheckpointException as error:
+    except CheckpointException as error:
         rank, (cause, _) = next(iter(error.failures.items()))
         raise OutputError(
             f"{path} could not be written or read by rank {rank}.",

@@ -12,6 +12,8 @@ from torch import Tensor
 from fourge.core.errors import DivergedError
 from fourge.core.process import trim_heap
 from fourge.data.batch import MASKED, Batch
+from fourge.model.mixed import activation_dtype
+from fourge.train.joined import can_join, joined
 from fourge.train.loss import Loss, Teacher, Weights, head_loss
 
 
@@ -43,6 +45,16 @@ def batch_loss(
 def target_states(model: Any, batch: Batch) -> Tensor:
     """The hidden states, after the final norm, of the positions that have a target."""
     device = model.get_input_embeddings().weight.device
+    together = joined(batch) if can_join(model.config) else None
+    if together is not None:
+        output = model.base_model(
+            input_ids=together.token_S[None].to(device),
+            position_ids=together.position_S[None].to(device),
+            attention_mask=together.mask(activation_dtype(model)).to(device),
+            use_cache=False,
+        )
+        states_SH: Tensor = output.last_hidden_state[0]
+        return states_SH[together.target_at_N.to(device)]
     whole = bool(batch.mask_BT.all())  # no padding: attention is plainly causal, and faster
     output = model.base_model(
         input_ids=batch.token_BT.to(device),
