@@ -24,15 +24,17 @@ def test_the_documents_are_all_here() -> None:
 
 
 def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").write_text("# One two\n\n## C++, and `code`: more\n")
-    (tmp_path / "code.py").write_text("# One two\n")
-    (tmp_path / "docs" / "page.md").write_text(
+    root = tmp_path / "repository"
+    (root / "docs").mkdir(parents=True)
+    (tmp_path / "outside.md").write_text("# Somebody else's\n")
+    (root / "README.md").write_text("# One two\n\n## C++, and `code`: [more](docs/page.md)\n")
+    (root / "code.py").write_text("# One two\n")
+    (root / "docs" / "page.md").write_text(
         "# Page\n[a](../README.md) [b](../README.md#one-two) [c](#page) [d](../code.py)\n"
         "[e](../README.md#c-and-code-more) ![f](gone.png) [g](../README.md#three) [h](#gone)\n"
         "[i](../../outside.md) [j](../code.py#one-two) [k](gone.md 'titled') [l](https://a.b/c)\n"
     )
-    assert list(broken("docs/page.md", tmp_path)) == [
+    assert list(broken("docs/page.md", root)) == [
         "docs/page.md: gone.png leads nowhere",
         "docs/page.md: ../README.md#three names no heading",
         "docs/page.md: #gone names no heading",
@@ -44,7 +46,8 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
 
 def test_code_has_no_links_and_no_headings() -> None:
     text = "# Real\n`[a](b)` ``[c](d) ` `` [e](f)\n\n```python\n# Not\n[g](h)\n```\n[i](j)\n"
-    assert links(text) == ["f", "j"]
+    text += "~~~\n[k](l)\n~~~\nOne ` alone\n\n[m](n), and another ` alone\n"
+    assert links(text) == ["f", "j", "n"]
     assert anchors(text) == {"real"}
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fourge.evaluate.paired import not_worse
 from fourge.guard.policy import Step
 from fourge.memory.plan import PHASES
 from tests.docs.examples import pages
@@ -57,7 +58,7 @@ def test_a_leak_is_warned_and_asked_and_a_burst_is_killed_at_the_line() -> None:
 
 
 def test_the_seven_outcomes_have_all_three_endings() -> None:
-    endings = [gates.not_worse(case.paired(), gates.MARGIN) for case in gates.CASES]
+    endings = [not_worse(case.paired(), gates.MARGIN) for case in gates.CASES]
     assert endings == ["undecided", "pass", "pass", "undecided", "undecided", "fail", "fail"]
 
 

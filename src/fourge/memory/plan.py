@@ -55,7 +55,7 @@ class Plan:
 
     @property
     def phases(self) -> dict[str, int]:
-        """The same for every phase, in their order."""
+        """What each phase holds, in their order."""
         return {phase: self.of(phase) for phase in PHASES}
 
     @property
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def peak(self) -> int:
-        """What that phase holds."""
+        """What the largest phase holds."""
         return self.of(self.peak_phase)
 
     def require_fits(self, limit: int) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from fourge.nvfp4 import blocks
 from fourge.nvfp4.blocks import BLOCK, E2M1_LEVELS
 from fourge.nvfp4.matrix import dequantize, quantize
-from fourge.nvfp4.recipe import FOURGE, TE
+from fourge.nvfp4.recipe import FOURGE, TE, Recipe
 from tests.docs.pictures import paper
 
 ROW = 0  # of the layer; its first sixteen columns are the block that is shown
@@ -24,9 +24,13 @@ def decoded(weight_RC: Tensor) -> dict[str, Tensor]:
     """The weight after a trip through 4 bits, in three ways."""
     return {
         "one scale": one_scale(weight_RC),
-        "a scale per 16": dequantize(quantize(weight_RC, recipe=TE, kernel="reference")),
-        "four over six": dequantize(quantize(weight_RC, recipe=FOURGE, kernel="reference")),
+        "a scale per 16": _through(weight_RC, TE),
+        "four over six": _through(weight_RC, FOURGE),
     }
+
+
+def _through(weight_RC: Tensor, recipe: Recipe) -> Tensor:
+    return dequantize(quantize(weight_RC, recipe=recipe, kernel="reference"), kernel="reference")
 
 
 def relative(weight_RC: Tensor, other_RC: Tensor) -> float:
@@ -37,7 +41,9 @@ def relative(weight_RC: Tensor, other_RC: Tensor) -> float:
 def block_errors(weight_RC: Tensor, other_RC: Tensor) -> Tensor:
     """The same of every block of sixteen by itself."""
     value_NK, other_NK = weight_RC.view(-1, BLOCK), other_RC.view(-1, BLOCK)
-    return (other_NK - value_NK).norm(dim=1) / value_NK.norm(dim=1)
+    error_N: Tensor = (other_NK - value_NK).norm(dim=1)
+    size_N: Tensor = value_NK.norm(dim=1)
+    return error_N / size_N
 
 
 def draw(figure: Any) -> None:

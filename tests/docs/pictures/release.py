@@ -45,7 +45,8 @@ def backward_series(*, release: bool) -> list[float]:
                 param.register_post_accumulate_grad_hook(_drop)
         live.series.clear()
         loss.backward()
-    return live.series
+    series: list[float] = live.series
+    return series
 
 
 def _loss(model: Any, wanted: Wanted) -> torch.Tensor:
