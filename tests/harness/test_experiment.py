@@ -78,13 +78,12 @@ def test_the_whole_way_from_the_base_is_judged_as_the_trained_model_was(
     looked = [event for event in events if isinstance(event, Looked)][-1]
     whole = next(e for e in events if isinstance(e, Judged) and e.name == "01-step-4-share-1")
     assert looked.step == 4
-    assert looked.numbers.keys() == whole.numbers.keys()
-    for gate, (base_share, share, decision) in looked.numbers.items():  # a sum's order may differ
-        assert whole.numbers[gate] == [
-            pytest.approx(base_share),
-            pytest.approx(share, rel=1e-5),
-            decision,
-        ], gate
+    assert list(looked.numbers) == [gate.name for gate in whole.gates]
+    for gate in whole.gates:  # a sum's order may differ
+        base_share, share, decision = looked.numbers[gate.name]
+        assert gate.base == pytest.approx(base_share, rel=1e-5), gate
+        assert gate.tuned == pytest.approx(share, rel=1e-5), gate
+        assert gate.decision == decision
 
 
 def test_a_look_that_passes_stops_and_the_smallest_share_that_passes_is_exported(

@@ -12,7 +12,7 @@ from fourge.config.experiment import Experiment
 from fourge.core.events import FILE, EventLog
 from fourge.data.language import family
 from fourge.data.shipped import lines_of, shipped
-from fourge.evaluate.check import Progress, Questions, ask, choose, narrowed
+from fourge.evaluate.check import Progress, Questions, Server, ask, choose, narrowed
 from fourge.evaluate.probes import Probe
 from fourge.evaluate.score import Names
 from fourge.evaluate.verdict import Gate
@@ -20,7 +20,7 @@ from fourge.harness.exam import Exam, against, numbers, rows, side_by_side
 from fourge.harness.opening import id_of
 from fourge.harness.work import BASE, EXPORT
 
-SERVER = "transformers"
+SERVER: Server = "transformers"
 
 
 @dataclass(frozen=True, slots=True)
