@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 150.0
+TIMEOUT_S = 400.0
 
 
 def free_port() -> int:
