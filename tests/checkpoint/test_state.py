@@ -63,8 +63,8 @@ def rewritten(**changes: Any) -> bytes:
 
 
 def test_another_format_is_named() -> None:
-    with pytest.raises(FormatError, match="is of format 2; this version reads format 1") as caught:
-        decode(WHERE, rewritten(format=2))
+    with pytest.raises(FormatError, match="is of format 3; this version reads 1 and 2") as caught:
+        decode(WHERE, rewritten(format=3))
     assert "the version of fourge that wrote it" in caught.value.fix
 
 

@@ -151,7 +151,7 @@ def decode(path: Path, data: bytes) -> Contents:
 def _parse(path: Path, tree: dict[str, Any]) -> Contents:
     if tree["format"] not in (FORMAT, IN_PARTS):
         raise FormatError(
-            f"{path} is of format {tree['format']}; this version reads format {FORMAT}.",
+            f"{path} is of format {tree['format']}; this version reads {FORMAT} and {IN_PARTS}.",
             fix="continue with the version of fourge that wrote it",
         )
     files = {name: FileEntry(**entry) for name, entry in tree["files"].items()}

@@ -59,8 +59,8 @@ class Verbs(click.Group):
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\nExit status: 0 ok, 1 a check failed, 2 wrong input, 3 training diverged,\n"
-    "4 another process of the run is gone, 5 does not fit, 124 stopped by the guard,\n"
-    "130 interrupted, 143 terminated.",
+    "4 another process of the run is gone, 5 does not fit,\n"
+    "124 stopped by the guard, 130 interrupted, 143 terminated.",
 )
 @click.version_option(__version__, prog_name="fourge")
 def fourge() -> None:
