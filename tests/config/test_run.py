@@ -26,7 +26,8 @@ def test_the_defaults_are_those_of_the_documents(load: Load, tmp_path: Path) -> 
         "train": {
             "steps": 10, "epochs": None, "batch": 8, "accumulate": 1, "seed": 0,
             "recompute": "block", "release": True, "loss_chunk": None, "kl_to_base": 0.0,
-            "kl_budget": None, "kl_top_k": 32, "kl_teacher": "dense", "last_layers": None, "save_every_steps": None,
+            "kl_budget": None, "kl_top_k": 32, "kl_teacher": "dense", "last_layers": None,
+            "save_every_steps": None,
             "save_every_minutes": 10.0, "keep_checkpoints": 2,
         },
         "optim": {

@@ -12,7 +12,7 @@ from fourge.data.audit import Answers, Audit
 from fourge.data.records import SHOWN
 
 FEW_PROMPTS = 50  # distinct identity prompts; several hundred are wanted
-THIN = 0.1  # unique answers per row
+THIN = 0.12  # unique answers per row
 SAME_TOPIC = 0.5
 
 
