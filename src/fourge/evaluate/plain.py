@@ -32,7 +32,8 @@ def load_plain(folder: Path, *, device: str = "auto", dtype: torch.dtype | None 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(place).eval()
     with torch.no_grad():
         model(torch.zeros(1, 1, dtype=torch.int64, device=place))  # weights are decoded now
-    return model.to(dtype or compute_dtype(place))
+    wanted = dtype or compute_dtype(place)
+    return model if wanted == torch.bfloat16 else model.to(wanted)  # it would round the positions
 
 
 def load_plain_tokenizer(folder: Path) -> Any:
