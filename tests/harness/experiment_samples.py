@@ -62,7 +62,7 @@ def few_questions(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setattr(experiment, "choose", choose_few)
     monkeypatch.setattr(verdict, "enough_for", lambda share: 0)
     monkeypatch.setattr(verdict, "not_worse", _believed)
-    monkeypatch.setattr(verdict, "_FEWEST_PIECES", 0)
+    monkeypatch.setattr(verdict, "_FEWEST_NUMBERS", 0)
     few: dict[str, Callable[..., Any]] = {
         "replay_questions": lambda languages: replay_questions(languages)[:4],
         "contrast_questions": lambda card, languages: contrast_questions(card, languages)[:4],

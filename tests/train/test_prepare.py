@@ -27,7 +27,7 @@ def test_by_default_every_linear_layer_but_the_head_computes_in_nvfp4() -> None:
     assert [name for name, _ in named] == [name for name, _ in model.named_parameters()]
     assert all(parameter.dtype == torch.bfloat16 for _, parameter in named)
     assert model.training
-    assert not model.config.use_cache
+    assert model.config.use_cache  # it is exported with the model
 
 
 def test_without_a_scheme_nothing_is_quantised() -> None:

@@ -55,7 +55,6 @@ def prepare_(
         freeze_but_last_(model, last_layers)
     recompute_(model, recompute)
     model.train()
-    model.config.use_cache = False
     return trained_parameters(model)
 
 
