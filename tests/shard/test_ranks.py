@@ -5,7 +5,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from fourge.core.errors import ConfigError
 from fourge.shard.launched import Launched
-from fourge.shard.ranks import RankLostError, require_all_here
+from fourge.shard.ranks import RankLostError, require_all_here, watching
 from tests.shard.stubs import Said
 
 
@@ -57,5 +57,5 @@ def test_a_closed_connection_is_a_lost_rank_and_one_says_so(text: str) -> None:
 
 
 def test_a_bug_stays_a_bug() -> None:
-    with pytest.raises(RuntimeError, match="shape mismatch"), Said(0, None).watched():
+    with pytest.raises(RuntimeError, match="shape mismatch"), watching(None):
         raise RuntimeError("shape mismatch")
