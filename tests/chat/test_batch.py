@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fourge.chat import batch
-from fourge.chat.batch import replies_as_they_come, reply_to_all
+from fourge.chat.batch import replies_as_they_come, reply_to_all, shared_beginning
 from fourge.chat.rows import Rows
 from fourge.chat.session import Limits
 from fourge.core.errors import DataError, FormatError
@@ -27,6 +27,30 @@ def test_hundreds_of_prompts_at_once_say_what_each_says_alone(name: str) -> None
         alone = session.ask(prompt, limits=Limits(max_tokens=6))
         assert (reply.text, reply.ids) == (alone.reply, alone.ids), prompt
         assert reply.stopped == (alone.ended == "stop")
+
+
+def test_the_same_prompt_twice_has_the_same_reply_twice() -> None:
+    session = session_of()
+    given = (session.feed.model, session.template)
+    (alone,) = reply_to_all(*given, asked("hello"), max_tokens=6)
+    assert reply_to_all(*given, asked("hello", "hello"), max_tokens=6) == [alone, alone]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "shared"),
+    [
+        ([], []),
+        ([[1, 2, 3]], [1, 2]),
+        ([[1, 2], [1, 2, 3]], [1]),
+        ([[1, 2, 3, 4], [1, 2, 5], [1, 2, 3, 6]], [1, 2]),
+        ([[1, 2], [3, 2]], []),
+        ([[1], [1, 2]], []),
+    ],
+)
+def test_every_prompt_has_a_token_more_than_what_all_begin_with(
+    prompts: list[list[int]], shared: list[int]
+) -> None:
+    assert list(shared_beginning(prompts)) == shared
 
 
 def test_the_system_text_is_heard() -> None:

@@ -117,7 +117,7 @@ def _together(
 ) -> Iterator[_Asked]:
     """Answer side by side."""
     waiting = deque(sorted(asked, key=lambda each: (-each.most, len(each.prompt))))
-    rows, seated = Rows(model, _shared([each.prompt for each in asked])), list[_Asked]()
+    rows, seated = Rows(model, shared_beginning([each.prompt for each in asked])), list[_Asked]()
     on = set[int]()  # numbers of those that go on
     while waiting or on:
         if not on or len(seated) - len(on) >= max(1, batch // 8):
@@ -139,8 +139,8 @@ def _together(
                 yield each
 
 
-def _shared(prompts: Sequence[Sequence[int]]) -> Sequence[int]:
-    """What all prompts begin with, but for the last token of the shortest."""
+def shared_beginning(prompts: Sequence[Sequence[int]]) -> Sequence[int]:
+    """What all prompts begin with, but for the last token of the shortest: that is stepped with."""
     if not prompts:
         return ()
     shared = reduce(lambda one, other: one[: common_prefix(one, other)], prompts)

@@ -42,7 +42,10 @@ Held = list[tuple[Tensor, Tensor]]  # keys and values of some rows [B, H, T, D],
 
 
 class Rows:
-    """The rows of one model. ``ids`` is what each one has been given, its last token unfed."""
+    """The rows of one model. ``ids`` is what each one has been given, its last token unfed.
+
+    Every prompt begins with ``shared``, and has a token more at least.
+    """
 
     def __init__(self, model: Any, shared: Sequence[int]) -> None:
         self.model, self.shared = model, list(shared)
