@@ -133,6 +133,7 @@ def test_on_a_terminal_nothing_ends_the_session_but_leaving_it_and_a_hangup_lose
     terminal.wait_for("[ended by interrupted]")
     terminal.wait_for("> ")
     terminal.type("half a line")
+    terminal.wait_for("half a line")  # a Ctrl-C that overtakes its line leaves readline without one
     terminal.press("\x03", "[Ctrl-D leaves]")
     terminal.type("/stats\n")
     terminal.wait_for("[2 messages, ")
