@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from fourge.core.errors import FourgeError
 from fourge.evaluate import check as module
 from fourge.evaluate.cache import Kept
-from fourge.evaluate.check import Questions, ask, ask_loaded, check, choose, narrowed
+from fourge.evaluate.check import Questions, Server, ask, ask_loaded, check, choose, narrowed
 from fourge.evaluate.score import Names
 from fourge.model.build import load_model
 from fourge.model.source import open_source
@@ -80,6 +81,16 @@ def test_a_model_is_not_worse_than_itself_as_far_as_can_be_told(model: str) -> N
     assert decisions["identity"] == "fail"
     assert decisions["leak"] == decisions["abilities"] == decisions["text"] == "undecided"
     assert not verdict.passed
+
+
+@pytest.mark.parametrize("served_by", ["fourge", "transformers"])
+def test_a_model_that_cannot_be_read_is_refused_before_its_base_is_asked(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served_by: Server
+) -> None:
+    monkeypatch.delattr(module, "ask")
+    with pytest.raises(FourgeError, match="missing"):
+        check(str(tmp_path / "missing"), model, choose(["en"], named=False, limit=1), None,
+              served_by=served_by, progress=quiet)  # fmt: skip
 
 
 def test_a_model_in_memory_is_asked_the_same_and_fewer_questions_have_a_part_of_its_answers(

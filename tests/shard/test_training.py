@@ -13,6 +13,8 @@ import yaml  # type: ignore[import-untyped]
 from fourge.checkpoint.source import open_any
 from fourge.config.run import load_run
 from fourge.core.events import read_events
+from fourge.evaluate.check import Questions, ask
+from fourge.evaluate.probes import load_probes
 from fourge.harness.training import train
 from tests.harness.samples import exported, losses, tree_of
 from tests.shard.launch import ended, started, torchrun_argv
@@ -31,8 +33,9 @@ def of_two(*command: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.slow
 def test_a_run_on_two_processes_is_the_run_on_one(
-    tiny_folder: Callable[..., Path], tmp_path: Path
+    tiny_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = tiny_folder("qwen3", tied=True)
     one, two = run_file(tmp_path / "one", model), run_file(tmp_path / "two", model)
     alone = load_run(one)
@@ -48,6 +51,10 @@ def test_a_run_on_two_processes_is_the_run_on_one(
     assert found == pytest.approx(expected, abs=1e-5)
     assert exported(shared).keys() == exported(alone).keys()
     assert open_any(shared.out).scheme == "w4a16"
+    questions = Questions(tuple(load_probes("abilities", ["en"], 2)), (), {})
+    checkpoint, export = (ask(str(path), questions, lambda what, done, total: None)
+                          for path in (shared.out, shared.out / "export"))  # fmt: skip
+    assert checkpoint == export, "what the ranks wrote can be checked"
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_joined_rows_give_the_states_and_gradients_of_padded_ones(
     one, gradients = states(model, batch)
     monkeypatch.setattr(step, "can_join", lambda config: False)
     two, padded = states(model, batch)
-    assert seen == [(1, 8 + 3 + 8 + 2), (3, 16)]
+    assert seen == [(1, 8 + 3 + 8 + 1), (3, 16)]
     assert len(one) == batch.targets
     torch.testing.assert_close(one, two, rtol=0, atol=1e-5)
     assert gradients.keys() == padded.keys()
@@ -55,25 +55,35 @@ def test_joined_rows_give_the_states_and_gradients_of_padded_ones(
         torch.testing.assert_close(gradient, padded[name], rtol=1e-4, atol=1e-4)
 
 
-def test_a_row_sees_the_beginning_and_itself_only() -> None:
+def test_a_row_sees_what_it_would_alone() -> None:
     together = joined(batch_of(*ROWS))
     assert together is not None
-    rest = [20, 21, 22, 30, 31, 32, 33, 34, 35, 36, 37, 20, 41]
+    rest = [20, 21, 22, 30, 31, 32, 33, 34, 35, 36, 37, 41]
     assert together.token_S.tolist() == [*BEGINNING, *rest]
-    assert together.position_S.tolist() == [*range(8), *range(8, 11), *range(8, 16), 8, 9]
+    assert together.position_S.tolist() == [*range(8), *range(8, 11), *range(8, 16), 9]
     may = together.mask(torch.float32)[0, 0] == 0
-    assert may[19].nonzero()[:, 0].tolist() == [*range(8), 19]
+    assert may[19].nonzero()[:, 0].tolist() == [*range(8), 8, 19]
     assert may[12].nonzero()[:, 0].tolist() == [*range(8), 11, 12]
     assert may[3].nonzero()[:, 0].tolist() == [0, 1, 2, 3]
 
 
-def test_a_shared_token_that_is_followed_by_a_target_is_each_row_s_own() -> None:
+def test_a_shared_token_has_a_target_for_each_of_its_rows() -> None:
     rows = [Rendered((5, 6, 7, 8), (False, False, True, True), "a"),
             Rendered((5, 6, 9), (False, False, True), "b")]  # fmt: skip
-    together = joined(batch_of(*rows, *rows, *rows))
+    together = joined(batch_of(*rows, *rows))
     assert together is not None
-    assert int((together.row_S == -1).sum()) == 1  # the 6 is followed by 7 or 9
-    assert len(together.target_at_N) == 9
+    assert together.token_S.tolist() == [5, 6, 7, 8, 9]
+    assert together.target_at_N.tolist() == [1, 2, 1, 1, 2, 1]  # the 6 foretells 7 and 9
+
+
+def test_rows_that_begin_differently_are_trees_of_their_own() -> None:
+    others = [Rendered((50, *each.token), (False, *each.is_target), "other") for each in ROWS]
+    together = joined(batch_of(*ROWS, *others))
+    assert together is not None
+    assert len(together.token_S) == 20 + 21
+    may = together.mask(torch.float32)[0, 0] == 0
+    assert not may[20:, :20].any()
+    assert not may[:20, 20:].any()
 
 
 def test_what_is_not_shorter_or_too_long_stays_padded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +92,7 @@ def test_what_is_not_shorter_or_too_long_stays_padded(monkeypatch: pytest.Monkey
                     [(0, 0), (0, 1)])  # fmt: skip
     assert joined(alone) is None
     assert joined(apart) is None
-    monkeypatch.setattr(module, "MOST", 20)
+    monkeypatch.setattr(module, "MOST", 19)
     assert joined(batch_of(*ROWS)) is None
 
 

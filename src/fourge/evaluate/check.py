@@ -9,16 +9,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fourge.chat.load import load
+from fourge.checkpoint.source import open_any
 from fourge.core.process import trim_heap
 from fourge.evaluate.answers import Said, answers_as_they_come
 from fourge.evaluate.cache import Kept, cache_folder, model_key
 from fourge.evaluate.perplexity import Piece, held_out, losses
-from fourge.evaluate.plain import load_plain, load_plain_tokenizer
+from fourge.evaluate.plain import load_plain, load_plain_tokenizer, require_plain
 from fourge.evaluate.probes import SETS, Probe, load_probes, version_of
 from fourge.evaluate.score import Names
 from fourge.evaluate.verdict import SHARES, Results, Verdict, judge
 from fourge.model.build import load_model
-from fourge.model.source import open_source
 from fourge.model.swap import choose_device
 
 PIECES = 48
@@ -59,6 +60,7 @@ def check(
         FormatError: one cannot be opened.
         DataError: one has no chat template.
     """
+    _require_readable(model, served_by)
     before = ask(base, questions, progress) if base is not None else None
     after = ask(model, questions, progress, served_by)
     return judge(questions.probes, after, before, names, margin=margin)
@@ -80,9 +82,19 @@ def load_served(model: str, served_by: Server) -> tuple[Any, Any]:
     """A model and its tokenizer, in memory."""
     if served_by == "transformers":
         return load_plain(Path(model)), load_plain_tokenizer(Path(model))
-    source = open_source(model)
-    tokenizer = source.tokenizer()
-    return load_model(source, device=choose_device("auto")), tokenizer
+    opened = open_any(model)
+    tokenizer = opened.source.tokenizer()
+    if opened.checkpoint is not None:  # as its run computes
+        return load(opened).model, tokenizer
+    return load_model(opened.source, device=choose_device("auto")), tokenizer
+
+
+def _require_readable(model: str, served_by: Server) -> None:
+    """Raise before the base is asked, which takes minutes."""
+    if served_by == "transformers":
+        require_plain(Path(model))
+    else:
+        open_any(model)
 
 
 def ask_loaded(

@@ -22,18 +22,27 @@ def load_plain(folder: Path, *, device: str = "auto", dtype: torch.dtype | None 
     """
     from transformers import AutoModelForCausalLM
 
-    if not (folder / "config.json").is_file():
-        raise FormatError(
-            f"{folder} is not a folder that transformers loads.",
-            why="it has no config.json",
-            fix="write one: fourge convert MODEL FOLDER --to compressed-tensors",
-        )
+    require_plain(folder)
     place = choose_device(device)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(place).eval()
     with torch.no_grad():
         model(torch.zeros(1, 1, dtype=torch.int64, device=place))  # weights are decoded now
     wanted = dtype or compute_dtype(place)
     return model if wanted == torch.bfloat16 else model.to(wanted)  # it would round the positions
+
+
+def require_plain(folder: Path) -> None:
+    """Raise unless it is a folder that transformers loads.
+
+    Raises:
+        FormatError: it is none.
+    """
+    if not (folder / "config.json").is_file():
+        raise FormatError(
+            f"{folder} is not a folder that transformers loads.",
+            why="it has no config.json",
+            fix="write one: fourge convert MODEL FOLDER --to compressed-tensors",
+        )
 
 
 def load_plain_tokenizer(folder: Path) -> Any:

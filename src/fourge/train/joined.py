@@ -1,15 +1,16 @@
-"""The rows of a batch in one sequence that begins with what they share.
+"""The rows of a batch in one sequence in which nothing is computed twice.
 
 Rows differ in length, and a batch that is padded to the longest computes what nobody reads; and
 most chat templates begin every row with the same system text, which a padded batch computes once
-for every row. Laid one behind the other, behind a single copy of their beginning, they are
+for every row. Where rows begin alike they are laid down once, as a tree:
 
-    shared   row 0        row 1     row 2
-    s s s s  a a a a a a  b b b     c c c c c
+    s s s s - a a a a a a       a token sees those on its way to the root,
+            - b b b             at the positions that it would have alone
+            - c c - d d
+                  - e e e
 
-where a token sees the shared beginning and the earlier tokens of its own row, at the positions
-it would have alone. It is the same computation: only the order of some sums differs, in the last
-bits (``tests/train/test_joined.py``).
+It is the same computation: only the order of some sums differs, in the last bits
+(``tests/train/test_joined.py``). A token that rows share may have a target for each of them.
 
 Attention is then over the whole sequence, and its mask takes the square of it, so this is for rows
 that are short: up to ``MOST`` tokens, and only where it saves a quarter of them. A batch without
@@ -28,7 +29,7 @@ from fourge.data.batch import MASKED, Batch
 
 MOST = 1024  # tokens of a joined sequence: a mask of 4 MiB
 WORTH = 0.75  # of the padded tokens
-_SHARED = -1  # the row of a token that belongs to all
+_ROOT = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,15 @@ class Joined:
 
     token_S: Tensor  # int64
     position_S: Tensor  # int64
-    row_S: Tensor  # int64, _SHARED where all rows are meant
+    parents: tuple[int, ...]  # of each token, the one before it: always an earlier one
     target_at_N: Tensor  # int64
 
     def mask(self, dtype: torch.dtype) -> Tensor:
         """What is added to the scores: nothing where a token may look, else the least number."""
-        of_all = self.row_S == _SHARED
-        own = self.row_S[:, None] == self.row_S
-        earlier = self.position_S <= self.position_S[:, None]
-        may_SS = (own | of_all) & earlier
+        may_SS = torch.eye(len(self.parents), dtype=torch.bool)
+        for token, parent in enumerate(self.parents):
+            if parent != _ROOT:
+                may_SS[token] |= may_SS[parent]
         mask_SS = torch.full(may_SS.shape, torch.finfo(dtype).min, dtype=dtype)
         return mask_SS.masked_fill_(may_SS, 0.0)[None, None]
 
@@ -61,26 +62,34 @@ def can_join(config: Any) -> bool:
 
 def joined(batch: Batch) -> Joined | None:
     """The rows of a batch in one sequence; None where padding is as good."""
-    shared = _shared(batch)
-    rest_BT = batch.mask_BT.clone()
-    rest_BT[:, :shared] = False
     rows, width = batch.token_BT.shape
-    total = shared + int(rest_BT.sum())
-    if rows == 1 or total > min(MOST, WORTH * rows * width):
+    if rows == 1:
         return None
-    row_N, position_N = rest_BT.nonzero(as_tuple=True)
-    beginning = torch.arange(shared)
-    is_target = batch.target_BT[rest_BT] != MASKED
+    places: dict[tuple[int, int], int] = {}  # by the place of the token before, and the token
+    path_of = [_path(places, row) for row in _rows(batch)]
+    if len(places) > min(MOST, WORTH * rows * width):
+        return None
+    position_of = {place: n for path in path_of for n, place in enumerate(path)}
+    row_N, column_N = (batch.target_BT != MASKED).nonzero(as_tuple=True)
+    at = [path_of[row][n] for row, n in zip(row_N.tolist(), column_N.tolist(), strict=True)]
     return Joined(
-        token_S=torch.cat([batch.token_BT[0, :shared], batch.token_BT[rest_BT]]),
-        position_S=torch.cat([beginning, position_N]),
-        row_S=torch.cat([torch.full_like(beginning, _SHARED), row_N]),
-        target_at_N=shared + is_target.nonzero()[:, 0],
+        token_S=torch.tensor([token for _, token in places]),
+        position_S=torch.tensor([position_of[place] for place in range(len(places))]),
+        parents=tuple(parent for parent, _ in places),
+        target_at_N=torch.tensor(at),
     )
 
 
-def _shared(batch: Batch) -> int:
-    """How many tokens all rows begin with, as long as none of them has a target."""
-    same_T = (batch.token_BT == batch.token_BT[:1]).all(0) & batch.mask_BT.all(0)
-    free_T = (batch.target_BT == MASKED).all(0)
-    return int((same_T & free_T).long().cumprod(0).sum())
+def _rows(batch: Batch) -> list[list[int]]:
+    lengths = batch.mask_BT.sum(1).tolist()  # padding is at the end
+    tokens = batch.token_BT.tolist()
+    return [row[:length] for row, length in zip(tokens, lengths, strict=True)]
+
+
+def _path(places: dict[tuple[int, int], int], row: list[int]) -> list[int]:
+    """Where each token of a row is; what no row before has had is put at the end."""
+    path, place = [], _ROOT
+    for token in row:
+        place = places.setdefault((place, token), len(places))
+        path.append(place)
+    return path
