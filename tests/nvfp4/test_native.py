@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from fourge.core.errors import FormatError
 from fourge.nvfp4 import gemm, native
 from fourge.nvfp4.compiled import has_cpp_compiler
 from fourge.nvfp4.gemm import dense, dequant_linear
@@ -45,6 +46,54 @@ def within_bound(y: Tensor, x: Tensor, weight_RC: Tensor) -> bool:
     magnitude = x.double().abs() @ weight_RC.double().abs().T
     bound = 2.0**-24 * (x.shape[1] / 16 + 5) * 1.01 * magnitude + 1e-38
     return bool(((y.double() - exact).abs() <= bound).all())
+
+
+@needs_kernels
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(-120, 100), st.booleans(), st.integers())
+def test_codes_are_those_of_the_definition_bit_for_bit(
+    rows: int, blocks: int, power: int, is_bf16: bool, seed: int
+) -> None:
+    draw = torch.Generator().manual_seed(seed % 2**31)
+    spread = torch.randint(-12, 3, (rows, blocks, 1), generator=draw)
+    weight_RC = torch.randn(rows, blocks, 16, generator=draw).ldexp(spread).view(rows, -1)
+    weight_RC = weight_RC.mul_(2.0**power).masked_fill_(torch.rand(rows, 16 * blocks) < 0.1, -0.0)
+    weight_RC = weight_RC.bfloat16() if is_bf16 else weight_RC
+    for scale in (None, torch.tensor(2.0 ** max(power - 8, -99)), torch.tensor(0.0371)):
+        expected = quantize(weight_RC, tensor_scale=scale, kernel="reference")
+        found = quantize(weight_RC, tensor_scale=scale)
+        assert torch.equal(found.packed_RC, expected.packed_RC)
+        assert torch.equal(found.block_scale_RB.view(torch.uint8),
+                           expected.block_scale_RB.view(torch.uint8))  # fmt: skip
+        assert torch.equal(found.tensor_scale, expected.tensor_scale)
+
+
+@needs_kernels
+def test_every_e4m3_scale_and_every_tie_is_rounded_as_torch_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scales = torch.arange(1, 127, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+    between = (scales[1:] + scales[:-1]) / 2  # ties of E4M3
+    largest = 6 * torch.cat([scales, between, between.nextafter(scales[1:])])
+    levels = torch.tensor([0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 6]) / 6
+    weight_RC = largest[:, None] * levels
+    one = torch.tensor(1.0)
+    expected = quantize(weight_RC, tensor_scale=one, kernel="reference")
+    with monkeypatch.context() as patch:
+        patch.delattr("fourge.nvfp4.matrix.as_blocks")  # the way of the stages
+        found = quantize(weight_RC, tensor_scale=one)
+    assert torch.equal(found.packed_RC, expected.packed_RC)
+    assert torch.equal(found.block_scale_RB.float(), expected.block_scale_RB.float())
+
+
+@needs_kernels
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_value_that_is_not_finite_is_refused(value: float, dtype: torch.dtype) -> None:
+    weight_RC = torch.ones(300, 32, dtype=dtype)
+    weight_RC[217, 21] = value
+    with pytest.raises(FormatError, match="not finite"):
+        quantize(weight_RC, tensor_scale=torch.tensor(1.0))
 
 
 @needs_kernels

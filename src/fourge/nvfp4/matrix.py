@@ -8,21 +8,22 @@ reciprocal under the name ``weight_global_scale``; only that writer and reader m
 
 Cost: 4 + 8/16 = 4.5 bits per weight, plus 4 bytes per matrix.
 
-``kernel`` chooses plain torch ("reference", the definition) or the same functions compiled.
+``kernel`` chooses plain torch ("reference", the definition) or the same functions compiled; the
+default recipe has a kernel of its own on CPUs (``native.py``), which gives the same bits.
 
 Shapes: R rows, C columns, B = C / 16 blocks per row, N = R * B blocks of K = 16 values.
 """
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
 
 from fourge.core.errors import FormatError
-from fourge.nvfp4 import blocks
+from fourge.nvfp4 import blocks, native
 from fourge.nvfp4.blocks import BLOCK
 from fourge.nvfp4.compiled import compiled
 from fourge.nvfp4.recipe import FOURGE, Recipe, Run, reference
@@ -109,9 +110,15 @@ def quantize(
     Raises:
         FormatError: the columns do not divide into blocks of 16, or a value is not finite.
     """
+    require_blocks(weight_RC.shape)
+    weight_RC = weight_RC.detach().contiguous()
+    if tensor_scale is None and amax is None:
+        amax = amax_of([weight_RC])
+    scale = _scale(recipe, tensor_scale, amax)
+    if kernel == "compiled" and recipe is FOURGE and native.can_encode(weight_RC, scale):
+        return _natively(weight_RC, scale)
     run = runner(kernel)
     value_NK, amax_N = as_blocks(weight_RC, run)
-    scale = _scale(recipe, tensor_scale, amax_N if amax is None else amax)
     encode = run(_encoder(recipe))
     packed_NH = torch.empty(len(value_NK), BLOCK // 2, dtype=torch.uint8, device=scale.device)
     block_scale_N = torch.empty(len(value_NK), dtype=torch.float8_e4m3fn, device=scale.device)
@@ -120,6 +127,15 @@ def quantize(
         packed_NH[part] = run(blocks.pack)(encode(value_NK[part], chosen_N, scale))
         block_scale_N[part] = chosen_N.to(torch.float8_e4m3fn)
     return from_blocks(weight_RC, packed_NH, block_scale_N, recipe.multiplier(scale))
+
+
+def _natively(weight_RC: Tensor, tensor_scale: Tensor) -> Nvfp4Matrix:
+    """``FOURGE`` in one pass over a weight that ``native.can_encode`` allows."""
+    rows, cols = weight_RC.shape
+    matrix = Nvfp4Matrix.empty(rows, cols, weight_RC.device)
+    if not native.encode_(weight_RC, tensor_scale, matrix.packed_RC, matrix.block_scale_RB):
+        raise _not_finite("weight")
+    return replace(matrix, tensor_scale=tensor_scale)
 
 
 def dequantize(
@@ -208,12 +224,16 @@ def as_blocks(weight_RC: Tensor, run: Run, what: str = "weight") -> tuple[Tensor
     value_NK = weight_RC.detach().contiguous().view(-1, BLOCK)
     amax_N = run(blocks.block_amax)(value_NK)
     if not torch.isfinite(amax_N.amax()):  # a NaN anywhere makes the maximum NaN
-        raise FormatError(
-            f"The {what} has a value that is not finite.",
-            why="a NaN or an infinity has no scale",
-            fix="go back to a checkpoint whose weights are finite",
-        )
+        raise _not_finite(what)
     return value_NK, amax_N
+
+
+def _not_finite(what: str) -> FormatError:
+    return FormatError(
+        f"The {what} has a value that is not finite.",
+        why="a NaN or an infinity has no scale",
+        fix="go back to a checkpoint whose weights are finite",
+    )
 
 
 def require_blocks(shape: Iterable[int], name: str = "this weight") -> None:
@@ -233,10 +253,11 @@ def from_blocks(like_RC: Tensor, packed_NH: Tensor, scale_N: Tensor, scale: Tens
     return Nvfp4Matrix(packed_NH.view(rows, cols // 2), scale_N.view(rows, cols // BLOCK), scale)
 
 
-def _scale(recipe: Recipe, tensor_scale: Tensor | None, amax: Tensor) -> Tensor:
+def _scale(recipe: Recipe, tensor_scale: Tensor | None, amax: Tensor | None) -> Tensor:
     """The recipe's own scale: for a given multiplier, or for the largest magnitude."""
     if tensor_scale is not None:
         return recipe.multiplier(tensor_scale)
+    assert amax is not None, "one of the two is given"
     largest = amax.amax().float()
     return torch.where(largest > 0, recipe.scale(largest), 1.0)
 

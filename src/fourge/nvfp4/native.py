@@ -1,4 +1,4 @@
-"""Kernels for CPUs that read a weight as it is stored: for decoding token by token, above all.
+"""Kernels for CPUs: products that read a weight as it is stored, and codes made in one pass.
 
     y[m, r] = sum over c of x[m, c] * (level[code[r, c]] * (block_scale * tensor_scale))
 
@@ -18,6 +18,10 @@ The rule: at most ``MOST_ROWS`` rows (of a dense weight ``MOST_ROWS_DENSE``), fl
 AVX2, no gradient being recorded, nothing being traced. More rows are worth a decoded weight, which
 ``decode_`` writes (bit for bit as ``dequantize``, sooner) and torch multiplies.
 
+``encode_`` is the way back, for our own recipe: a block's two candidate scales, its errors under both
+and its codes are found while its 16 values are in registers, by the operations of ``recipe.py`` in
+their order, so that no bit differs. Compiled stages read the weight several times.
+
 The kernels (``native.cpp``) are compiled when first needed, in about two seconds, and kept in the
 user's cache. On another CPU, or where they cannot be compiled, everything takes the way of torch;
 in the second case a line says so.
@@ -31,6 +35,7 @@ import hashlib
 import logging
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -39,19 +44,23 @@ from fourge.core.errors import FourgeError
 from fourge.core.files import user_cache, whole_file
 from fourge.nvfp4.blocks import BLOCK
 from fourge.nvfp4.compiled import cpp_compiler
-from fourge.nvfp4.matrix import Nvfp4Matrix
+
+if TYPE_CHECKING:
+    from fourge.nvfp4.matrix import Nvfp4Matrix
 
 MOST_ROWS = 8  # at 16 a decoded weight and torch's product are faster, without AVX-512
 MOST_ROWS_DENSE = 64  # a float32 copy of a bf16 head, made for each product, costs more
 _ALONE = 1 << 16  # weights below which a second thread costs more than it does
 _SOURCE = Path(__file__).with_suffix(".cpp")
-_FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC", "-shared")
+# Without the last, a product and a sum may be made one operation, which rounds once, not twice.
+_FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC", "-shared", "-ffp-contract=off")
+_LEAST_SCALE = 2.0**-100  # below, a reciprocal may not be finite
 _WIDE = "-mavx512f"  # half the instructions, and the same sums
 
 logger = logging.getLogger(__name__)
 
 
-def takes_codes(x: Tensor, weight: Nvfp4Matrix) -> bool:
+def takes_codes(x: Tensor, weight: "Nvfp4Matrix") -> bool:
     """Whether ``times_codes`` is for these: by shape, dtype, device and grad mode alone."""
     return 0 < len(x) <= MOST_ROWS and _takes(x) and weight.packed_RC.is_cpu
 
@@ -77,7 +86,7 @@ def can_write(out: Tensor) -> bool:
     )
 
 
-def times_codes(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
+def times_codes(x: Tensor, weight: "Nvfp4Matrix", bias: Tensor | None) -> Tensor:
     """``x @ weight.T + bias``."""
     rows, cols = weight.shape
     x, y = x.contiguous(), x.new_empty(len(x), rows)
@@ -98,7 +107,7 @@ def times_dense(x: Tensor, weight_RC: Tensor, bias: Tensor | None) -> Tensor:
     return y if bias is None else y.add_(bias)
 
 
-def decode_(weight: Nvfp4Matrix, out_RC: Tensor) -> Tensor:
+def decode_(weight: "Nvfp4Matrix", out_RC: Tensor) -> Tensor:
     """``dequantize(weight, out=out_RC)`` for a contiguous buffer that ``can_write`` allows."""
     rows, cols = weight.shape
     codes = _codes(weight)
@@ -107,7 +116,29 @@ def decode_(weight: Nvfp4Matrix, out_RC: Tensor) -> Tensor:
     return out_RC
 
 
-def _codes(weight: Nvfp4Matrix) -> list[Tensor]:
+def can_encode(weight: Tensor, tensor_scale: Tensor) -> bool:
+    """Whether ``encode_`` is for these, in place of the stages of ``recipe.FOURGE``."""
+    return (
+        weight.dtype in (torch.bfloat16, torch.float32)
+        and weight.is_cpu
+        and type(weight) is Tensor
+        and not torch.compiler.is_compiling()
+        and _kernels() is not None
+        and float(tensor_scale) >= _LEAST_SCALE
+    )
+
+
+def encode_(weight: Tensor, tensor_scale: Tensor, packed: Tensor, block_scale: Tensor) -> bool:
+    """Write the codes and block scales of a contiguous weight; False if a value is not finite."""
+    is_bf16 = weight.dtype == torch.bfloat16
+    kernel = _loaded().encode_bf16 if is_bf16 else _loaded().encode_float32
+    tensors = (weight, tensor_scale, packed, block_scale)
+    count = weight.numel()
+    pointers = (each.data_ptr() for each in tensors)
+    return bool(kernel(*pointers, count // BLOCK, _threads(count)))
+
+
+def _codes(weight: "Nvfp4Matrix") -> list[Tensor]:
     """What a kernel is given pointers to; to be held until it is done."""
     parts = (weight.packed_RC, weight.block_scale_RB, weight.tensor_scale)
     return [part.contiguous() for part in parts]
@@ -137,6 +168,8 @@ def _kernels() -> ctypes.CDLL | None:
     kernels.times_codes.argtypes = [pointer] * 5 + [count] * 3 + [ctypes.c_int]
     for kernel in (kernels.times_bf16, kernels.times_float32):
         kernel.argtypes = [pointer] * 3 + [count] * 3 + [ctypes.c_int]
+    for kernel in (kernels.encode_bf16, kernels.encode_float32):
+        kernel.argtypes, kernel.restype = [pointer] * 4 + [count, ctypes.c_int], ctypes.c_bool
     kernels.decode_codes.argtypes = [pointer] * 4 + [count] * 2 + [ctypes.c_int]
     return kernels
 
