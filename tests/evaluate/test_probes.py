@@ -28,7 +28,9 @@ def taught_prompts() -> set[str]:
         asks = [ask for block in texts["asks"].values() for ask in lines_of(block)]
         others = parts_of(texts["others"], "|")
         prompts += [ask.replace("{other}", other) for ask, other in product(asks, others)]
-    return {normal(prompt) for prompt in prompts}
+    lines = shipped("fourge.data", "texts/openings.yaml").values()
+    openings = ["", *(opening for line in lines for opening in parts_of(line, "|"))]
+    return {normal(opening + prompt) for opening, prompt in product(openings, set(prompts))}
 
 
 def test_no_probe_is_ever_taught() -> None:

@@ -3,7 +3,7 @@
 | file             | rows                                     | how a run uses it               |
 |------------------|------------------------------------------|---------------------------------|
 | identity.jsonl   | who are you, and its relatives           | the answers are learned         |
-| told.jsonl       | who am I, who is my neighbour            | the answers are learned         |
+| told.jsonl       | who am I, who is she, you are Newton     | the answers are learned         |
 | contrast.jsonl   | who is he, translate, role play, quotes  | held to the base (learn: base)  |
 | replay.jsonl     | ordinary questions                       | held to the base (learn: base)  |
 | run.yaml         | a run file that uses the three           | ``fourge train run.yaml``       |
@@ -25,6 +25,7 @@ from fourge.core.files import whole_folder
 from fourge.data.contrast import contrast_questions, told_rows
 from fourge.data.conversation import Answer, Row, answered, write_rows
 from fourge.data.identity import Card, identity_rows, own_words
+from fourge.data.openings import every_second, once_more
 from fourge.data.replay import replay_questions
 
 Answers = Literal["model", "template", "auto"]
@@ -68,10 +69,10 @@ def make_identity(
     if answers != "template":
         identity = own_words(identity, card, answer, always=answers == "model")
     held = [*contrast_questions(card, languages), *replay_questions(languages)]
-    kept = answered(held, answer)
+    kept = answered(every_second(held), answer)
     parts = {
-        "identity": identity,
-        "told": told_rows(card, languages, wordings),
+        "identity": once_more(identity),
+        "told": once_more(told_rows(card, languages, wordings)),
         "contrast": [row for row in kept if row.question.kind == "contrast"],
         "replay": [row for row in kept if row.question.kind == "replay"],
     }

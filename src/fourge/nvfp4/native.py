@@ -18,9 +18,9 @@ The rule: at most ``MOST_ROWS`` rows (of a dense weight ``MOST_ROWS_DENSE``), fl
 AVX2, no gradient being recorded, nothing being traced. More rows are worth a decoded weight, which
 ``decode_`` writes (bit for bit as ``dequantize``, sooner) and torch multiplies.
 
-``encode_`` is the way back, for our own recipe: a block's two candidate scales, its errors under both
-and its codes are found while its 16 values are in registers, by the operations of ``recipe.py`` in
-their order, so that no bit differs. Compiled stages read the weight several times.
+``encode_`` is the way back, for our own recipe: a block's two candidate scales, its errors under
+both and its codes are found while its 16 values are in registers, by the operations of
+``recipe.py`` in their order, so that no bit differs. Compiled stages read the weight several times.
 
 The kernels (``native.cpp``) are compiled when first needed, in about two seconds, and kept in the
 user's cache. On another CPU, or where they cannot be compiled, everything takes the way of torch;
