@@ -6,7 +6,7 @@ import pytest
 from fourge.evaluate.answers import Said
 from fourge.evaluate.probes import Probe
 from fourge.evaluate.score import Names
-from fourge.evaluate.verdict import Gate, Results, Verdict, gate_of_numbers, judge
+from fourge.evaluate.verdict import SHARES, Gate, Results, Verdict, gate_of_numbers, judge
 from tests.evaluate.samples import probe, said
 
 NAMES = Names("Al")
@@ -46,14 +46,15 @@ def test_a_perfect_model_passes_every_gate() -> None:
 )  # fmt: skip
 def test_a_share_below_the_line_fails_and_is_shown(name: str, text: str, why: str) -> None:
     probes = asked()
-    wrong = 4
     answers = perfect(probes)
+    items = sum(each.set == name for each in probes)
+    wrong = int((1 - SHARES[name]) * items) + 1  # one more than may be
     for at in [at for at, each in enumerate(probes) if each.set == name][:wrong]:
         answers[at] = said(text)
     base = Results(tuple(perfect(probes)), LOSSES)
     verdict = judge(probes, Results(tuple(answers), LOSSES), base, NAMES)
     assert gates(verdict)[name].decision == "fail"
-    assert gates(verdict)[name].tuned == pytest.approx(1 - wrong / gates(verdict)[name].items)
+    assert gates(verdict)[name].tuned == pytest.approx(1 - wrong / items)
     assert [failure.why for failure in verdict.failures] == [why] * wrong
     assert [gate.name for gate in verdict.gates if gate.decision != "pass"] == [name]
     assert not verdict.passed
@@ -64,7 +65,7 @@ def test_too_few_items_do_not_pass_and_say_how_many_would() -> None:
     results = Results(tuple(perfect(probes)), LOSSES)
     found = gates(judge(probes, results, results, NAMES))
     assert found["identity"].decision == "undecided"
-    assert found["identity"].note == "20 items cannot show 98%; 149 could"
+    assert found["identity"].note == "20 items cannot show 95%; 59 could"
     assert found["leak"].note.endswith("299 could")
     assert found["separation"].note.endswith("59 could")
     assert found["abilities"].decision == "pass"

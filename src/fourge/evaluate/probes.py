@@ -25,7 +25,7 @@ from fourge.data.order import permutation
 from fourge.data.shipped import parts_of, prompts_of, shipped
 
 SETS = ("identity", "separation", "leak", "abilities", "degeneration")
-MAX_TOKENS = {"identity": 48, "separation": 40, "leak": 32, "abilities": 32, "degeneration": 96}
+MAX_TOKENS = {"identity": 32, "separation": 32, "leak": 32, "abilities": 24, "degeneration": 96}
 
 
 @dataclass(frozen=True, slots=True)
