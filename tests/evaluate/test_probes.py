@@ -99,7 +99,7 @@ def test_a_digest_is_of_what_is_asked_and_of_the_limit() -> None:
     probes = [probe for name in SETS for probe in load_probes(name, LANGUAGES)]
     assert len({probe.digest for probe in probes}) == len(probes)
     leak = load_probes("leak", ["en"])[0]
-    other = type(leak)("identity", leak.language, leak.facet, leak.turns)
+    other = type(leak)("degeneration", leak.language, leak.facet, leak.turns)
     assert leak.digest != other.digest
 
 
