@@ -24,12 +24,14 @@ def test_one_process_sends_nothing() -> None:
     assert traffic(wanted(1)).total == 0
 
 
+@pytest.mark.parametrize(("device", "times"), [("cuda", 1), ("cpu", 2)])
 @pytest.mark.parametrize("size", [2, 4])
-def test_what_is_sent_is_the_formula(size: int) -> None:
-    found, share = traffic(wanted(size)), (size - 1) / size
+def test_what_is_sent_is_the_formula(size: int, device: str, times: int) -> None:
+    found, share = traffic(wanted(size, device=device)), (size - 1) / size
+    matrices = times * (BLOCKS + ENDS)  # gloo sums all of it on every rank
     assert found.gathered == pytest.approx(share * (2 * BLOCKS * 0.5625 + 2 * ENDS), rel=2e-3)
     assert found.gathered_in_bf16 == pytest.approx(share * (4 * BLOCKS + 2 * ENDS), rel=1e-6)
-    assert found.summed == pytest.approx(share * 4 * (BLOCKS + ENDS + 2 * VECTORS), rel=1e-6)
+    assert found.summed == pytest.approx(share * 4 * (matrices + 2 * VECTORS), rel=1e-6)
     assert found.seconds(found.total) == 1.0
 
 
@@ -58,6 +60,13 @@ def test_a_rank_keeps_its_share_of_what_stays() -> None:
         (inventory.total("residual") - VECTORS) / 4 + VECTORS, rel=1e-6
     )
     assert share.ends == ENDS * 2
+
+
+def test_gloo_holds_a_copy_of_what_it_sums() -> None:
+    here, there = wanted(2), wanted(2, device="cuda")
+    gloo, nccl = (share_of(each, take_inventory(each)) for each in (here, there))
+    assert gloo.block_sum == 2 * nccl.block_sum
+    assert gloo.ends_sum - nccl.ends_sum == 4 * ENDS
 
 
 def test_a_plan_of_several_has_their_lines_and_its_own_peak() -> None:

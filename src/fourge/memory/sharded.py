@@ -10,6 +10,9 @@ Every rank loads the whole model and keeps its share of it. Embedding and head s
 the length of a step, and the head's gradient for that of the backward pass, at whose end both are
 summed. A block's gradients are summed together; what is sent of one block is let go of when the
 next is (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, post_backward).
+
+NCCL gives every rank its part of a sum. gloo, on CPUs, has no such operation: torch copies what is
+to be summed, sums all of the copy on every rank, and takes the part out of it.
 """
 
 from collections.abc import Iterator
@@ -20,6 +23,11 @@ from fourge.memory.wanted import Wanted
 from fourge.train.prepare import storage_dtype
 
 SUMMED = 4  # bytes: gradients are summed in float32
+
+
+def sums_whole(wanted: Wanted) -> bool:
+    """Whether a rank is given the whole of a sum, of which it wants a part."""
+    return wanted.device == "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,7 @@ def share_of(wanted: Wanted, inventory: Inventory) -> Share:
     trained_ends = sum(padded_elements(piece, size) for piece in ends if piece.trained)
     head = max((piece.elements for piece in ends if piece.trained), default=0)
     own = trained_ends - head  # an embedding that is not the head has a gradient of its own
+    summed = SUMMED * (2 if sums_whole(wanted) else 1)
     return Share(
         master=all_of("master") + inventory.buffers,
         residual=all_of("residual"),
@@ -71,9 +80,9 @@ def share_of(wanted: Wanted, inventory: Inventory) -> Share:
         ends=sum(padded_elements(piece, size) for piece in ends) * item,
         block=sum(gathered_nbytes(wanted, piece) for piece in _one_each(blocks)),
         block_gradients=sum(piece.elements for piece in in_block) * compute,
-        block_sum=sum(padded_elements(piece, size) for piece in in_block) * SUMMED,
+        block_sum=sum(padded_elements(piece, size) for piece in in_block) * summed,
         head_gradient=head * compute,
-        ends_sum=trained_ends * SUMMED + own * compute + trained_ends * SUMMED // size,
+        ends_sum=trained_ends * summed + own * compute + trained_ends * SUMMED // size,
         gradients=all_of("gradient"),
     )
 

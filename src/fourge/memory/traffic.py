@@ -4,7 +4,7 @@ For N ranks, a ring, and what every rank sends:
 
     gather   2 x (N - 1) / N of every block (forward, and again for backward) and once of embedding
              and head: codes and block scales, 0.5625 bytes a weight; in bf16 it would be 2
-    sum      (N - 1) / N of every trained matrix in float32, 4 bytes a weight
+    sum      (N - 1) / N of every trained matrix in float32, 4 bytes a weight; with gloo twice that
     copies   2 x (N - 1) / N of the vectors, float32
 
 times the number of micro-batches. A link carries it in both directions at once, so the time is what
@@ -15,7 +15,7 @@ case the two add up.
 from dataclasses import dataclass
 
 from fourge.memory.inventory import LAYER, Inventory, take_inventory
-from fourge.memory.sharded import SUMMED, gathered_nbytes, padded_elements
+from fourge.memory.sharded import SUMMED, gathered_nbytes, padded_elements, sums_whole
 from fourge.memory.wanted import Wanted
 from fourge.train.prepare import storage_dtype
 
@@ -45,6 +45,7 @@ def traffic(wanted: Wanted) -> Traffic:
 
 def traffic_of(wanted: Wanted, inventory: Inventory) -> Traffic:
     size, item = wanted.world_size, storage_dtype(wanted.master).itemsize
+    times = 2 if sums_whole(wanted) else 1
     gathered = plain = summed = 0
     for piece in inventory.pieces:
         padded, in_block = padded_elements(piece, size), LAYER in piece.name
@@ -55,6 +56,6 @@ def traffic_of(wanted: Wanted, inventory: Inventory) -> Traffic:
         received = gathered_nbytes(wanted, piece) if in_block or piece.codes else padded * item
         gathered += passes * piece.times * received
         plain += passes * piece.times * padded * BF16
-        summed += piece.times * padded * SUMMED * piece.trained
+        summed += times * piece.times * padded * SUMMED * piece.trained
     sent = [nbytes * wanted.accumulate * (size - 1) // size for nbytes in (gathered, plain, summed)]
     return Traffic(*sent)
