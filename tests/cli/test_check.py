@@ -49,6 +49,7 @@ def test_a_model_that_passes_leaves_with_zero(monkeypatch: pytest.MonkeyPatch) -
         return Results(tuple(said), (2.0,) * len(questions.pieces))
 
     monkeypatch.setattr(evaluate, "ask", answer)
+    monkeypatch.setattr(evaluate, "open_any", lambda model: None)
     result = CliRunner().invoke(check, ["m", "--base", "b", "--name", "F# 之神"])
     assert result.exit_code == 0, result.output
     assert "every gate passes" in result.stdout

@@ -30,13 +30,13 @@ def test_identity_data_is_made_with_a_real_model(tiny_folder: Folder, tmp_path: 
     assert result.exit_code == 0, result.output
     assert "identity answers in the model's own words: 0" in result.stdout
     assert "fourge train" in result.stdout
-    assert len(read_examples(tmp_path / "out" / "identity.jsonl")) == 54
+    assert len(read_examples(tmp_path / "out" / "identity.jsonl")) == 92
     run = (tmp_path / "out" / "run.yaml").read_text()
     assert str(model.resolve()) in run
     again = CliRunner().invoke(data, args)
     assert isinstance(again.exception, OutputError)
     as_json = CliRunner().invoke(data, [*args, "--overwrite", "--json", "--answers", "template"])
-    assert json.loads(as_json.stdout)["languages"] == {"de": 54}
+    assert json.loads(as_json.stdout)["languages"] == {"de": 92}
 
 
 def test_what_cannot_be_made_is_refused_before_a_model_is_opened(tmp_path: Path) -> None:
