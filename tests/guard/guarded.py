@@ -1,6 +1,7 @@
 """Start a real guard around a real command, on a machine made of files."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -23,8 +24,14 @@ def start(machine: Machine, command: list[str], **options: str) -> "subprocess.P
     chosen = {"floor": "8GiB", "recover_s": "0.3", "grace_s": "5", "root": str(machine.root),
               "log": str(log_file(machine)), **options}  # fmt: skip
     return subprocess.Popen(
-        guard_argv(command, chosen), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        guard_argv(command, chosen), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=_heed_hangups,
+    )  # fmt: skip
+
+
+def _heed_hangups() -> None:
+    """Tests that were started by nohup ignore them, and a guard would do as it was told."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def end(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
