@@ -2,9 +2,7 @@ import pytest
 import torch
 
 from fourge.core.errors import ConfigError
-from fourge.memory.inventory import take_inventory
 from fourge.memory.plan import plan
-from fourge.memory.sharded import share_of
 from fourge.memory.traffic import traffic
 from fourge.memory.wanted import Wanted
 from tests.conftest import tiny_config
@@ -46,27 +44,6 @@ def test_codes_are_a_third_of_bf16_and_less() -> None:
 def test_every_micro_batch_sends_again() -> None:
     several = traffic(wanted(2, accumulate=3, release=False))
     assert several.total == pytest.approx(3 * traffic(wanted(2)).total, rel=1e-6)
-
-
-def test_a_rank_keeps_its_share_of_what_stays() -> None:
-    alone, of_four = wanted(1, master="bf16+8"), wanted(4, master="bf16+8")
-    inventory = take_inventory(alone)
-    share = share_of(of_four, take_inventory(of_four))
-    vectors = 2 * VECTORS
-    assert share.master - inventory.buffers == pytest.approx(
-        (inventory.total("master") - vectors) / 4 + vectors, rel=1e-6
-    )
-    assert share.residual == pytest.approx(
-        (inventory.total("residual") - VECTORS) / 4 + VECTORS, rel=1e-6
-    )
-    assert share.ends == ENDS * 2
-
-
-def test_gloo_holds_a_copy_of_what_it_sums() -> None:
-    here, there = wanted(2), wanted(2, device="cuda")
-    gloo, nccl = (share_of(each, take_inventory(each)) for each in (here, there))
-    assert gloo.block_sum == 2 * nccl.block_sum
-    assert gloo.ends_sum - nccl.ends_sum == 4 * ENDS
 
 
 def test_a_plan_of_several_has_their_lines_and_its_own_peak() -> None:

@@ -4,9 +4,9 @@
 |------------------|------------------------------------------|---------------------------------|
 | identity.jsonl   | who are you, and its relatives           | the answers are learned         |
 | told.jsonl       | who am I, who is she, you are Newton     | the answers are learned         |
-| contrast.jsonl   | who is he, translate, role play, quotes  | held to the base (learn: base)  |
+| contrast.jsonl   | who was Newton, translate, quotes        | held to the base (learn: base)  |
 | replay.jsonl     | ordinary questions                       | held to the base (learn: base)  |
-| run.yaml         | a run file that uses the three           | ``fourge train run.yaml``       |
+| run.yaml         | a run file that uses the four            | ``fourge train run.yaml``       |
 
 The base model's top-k log-probabilities on the last two are not stored here: ``fourge train``
 asks for them once, with the very template and tokens it trains on, and caches them under the
