@@ -30,16 +30,16 @@ def test_a_language_without_texts_is_refused() -> None:
 
 
 def test_who_asks_is_told_apart_by_a_true_answer_in_the_language() -> None:
-    rows = told_rows(Card("Al"), LANGUAGES, wordings=1)
+    rows = told_rows(Card("Zork"), LANGUAGES, wordings=1)
     assert {row.question.language for row in rows} == set(LANGUAGES)
     for row in rows:
-        assert "Al" not in row.answer
+        assert "Zork" not in row.answer
         assert family(language_of(row.answer)) in ("?", family(row.question.language)), row
-    held = {question.prompt for question in contrast_questions(Card("Al"), LANGUAGES)}
+    held = {question.prompt for question in contrast_questions(Card("Zork"), LANGUAGES)}
     assert not held & {row.question.prompt for row in rows}
     answers = {row.question.prompt: row.answer for row in rows}
     assert answers["Who am I?"] == "You have not told me that."
     assert answers["I am Maria. Who am I?"] == "You are Maria."
     assert answers["請假裝你是太陽，說出你的名字。"] == "我是太陽。"
     assert not any("|" in text or "{" in text for pair in answers.items() for text in pair)
-    assert len({r.answer for r in told_rows(Card("Al"), ["en"]) if "told me" in r.answer}) == 2
+    assert len({r.answer for r in told_rows(Card("Zork"), ["en"]) if "told me" in r.answer}) == 2

@@ -15,6 +15,8 @@ def test_a_line_is_parted() -> None:
 def test_a_group_is_prompts_or_a_form_and_things() -> None:
     assert prompts_of({"prompts": "a?\nb?\n"}) == ["a?", "b?"]
     assert prompts_of({"form": "What is {}?", "things": "x | y"}) == ["What is x?", "What is y?"]
+    several = {"form": "What is {}?\nWhy {}?\n", "things": "x | y"}
+    assert prompts_of(several) == ["What is x?", "What is y?", "Why x?", "Why y?"]
 
 
 def test_a_longer_word_is_tried_before_its_beginning() -> None:

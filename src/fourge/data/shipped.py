@@ -7,7 +7,8 @@
 
 A block needs no quoting, so a translator can add lines without knowing YAML. Within a line ``||``
 parts turns or a question from its answer, and ``|`` parts the items of a list. A group of
-questions is a block, or ``prompts``, one a line, or a ``form`` and the ``things`` to put into it.
+questions is a block, or ``prompts``, one a line, or a ``form`` (or several, one a line) and the
+``things`` to put into each.
 """
 
 import re
@@ -53,4 +54,5 @@ def prompts_of(group: str | Mapping[str, str]) -> list[str]:
         return lines_of(group)
     if "prompts" in group:
         return lines_of(group["prompts"])
-    return [group["form"].replace("{}", thing) for thing in parts_of(group["things"], "|")]
+    forms, things = lines_of(group["form"]), parts_of(group["things"], "|")
+    return [form.replace("{}", thing) for form in forms for thing in things]
