@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from fourge.evaluate.paired import (
     Paired,
+    beyond_chance,
     bootstrap,
     compare,
     enough_for,
     interval,
     items_needed,
     mcnemar,
+    most_wrong,
     not_worse,
     numbers_needed,
 )
@@ -149,3 +151,15 @@ def test_the_numbers_needed_would_have_narrowed_the_interval_enough() -> None:
     assert count == pytest.approx(expected, rel=0.15)
     assert not_worse(bootstrap([0.0] * count, (gaps * count)[:count]), 0.05) == "pass"
     assert numbers_needed(bootstrap([], []), 0.05) == 1
+
+
+def test_chance_is_the_binomial_s() -> None:
+    assert [most_wrong(n, 0.95) for n in (0, 19, 20, 60, 150)] == [0, 0, 1, 3, 7]
+    assert most_wrong(300, 0.99) == 3
+    assert not beyond_chance(0, 60, 0.95)
+    # P(X >= 6) = 0.079 and P(X >= 7) = 0.030 for X of Binomial(60, 0.05), by scipy.stats.binom.sf
+    assert not beyond_chance(6, 60, 0.95)
+    assert beyond_chance(7, 60, 0.95)
+    # P(X >= 2) = 0.121 and P(X >= 3) = 0.022 for X of Binomial(60, 0.01)
+    assert not beyond_chance(2, 60, 0.99)
+    assert beyond_chance(3, 60, 0.99)

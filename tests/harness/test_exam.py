@@ -5,9 +5,10 @@ import pytest
 
 from fourge.evaluate.check import Questions
 from fourge.evaluate.paired import Decision, Paired
+from fourge.evaluate.probes import Probe
 from fourge.evaluate.score import Names
-from fourge.evaluate.verdict import Gate, Verdict
-from fourge.harness.exam import Exam, against, collapse, not_passed, numbers, rows, side_by_side
+from fourge.evaluate.verdict import Gate, Results, Verdict
+from fourge.harness.exam import Exam, collapse, not_passed, numbers, rows, side_by_side
 from tests.harness.experiment_samples import PROBES, said_by
 
 
@@ -17,12 +18,19 @@ def verdict(**gates: tuple[float, float, Decision]) -> Verdict:
     return Verdict(tuple(rows), ())
 
 
+def exam_of(items: int, probes: tuple[Probe, ...] = ()) -> Exam:
+    """An exam of so many items of one set, or a part of one of these probes."""
+    one = Questions(probes[:items], (), {})
+    whole = Questions(probes, (), {})
+    return Exam(one, Results((), ()), Names("Ada"), 0.05, whole if probes else None)
+
+
 def test_an_undecided_gate_speaks_for_nothing_and_against_nothing() -> None:
     found = verdict(identity=(0.0, 1.0, "undecided"), leak=(1.0, 1.0, "pass"))
-    assert against(found) == ""
+    assert exam_of(9).against(found) == ""
     assert not_passed(found) == "identity 100.0%, needs >= 98%"
     failed = verdict(identity=(0.0, 0.5, "fail"), leak=(1.0, 0.5, "fail"))
-    assert against(failed) == "identity 50.0%, needs >= 98%, leak 50.0%, needs >= 98%"
+    assert exam_of(9).against(failed) == "identity 50.0%, needs >= 98%, leak 50.0%, needs >= 98%"
 
 
 def test_a_comparison_that_is_lost_by_chance_does_not_speak_against_a_model() -> None:
@@ -31,8 +39,30 @@ def test_a_comparison_that_is_lost_by_chance_does_not_speak_against_a_model() ->
     for high, speaks in ((0.1, False), (-0.01, True)):
         paired = Paired(10, -0.1, -0.3, high, 0.5, 3)
         found = replace(one, gates=(replace(gate, paired=paired, note="-10%"),))
-        assert bool(against(found)) == speaks
+        assert bool(exam_of(9).against(found)) == speaks
         assert not_passed(found) == "abilities -10%, needs >= 98%"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "items", "of", "speaks"),
+    [
+        (4, 60, 150, False),  # chance, and 7 of the 150 may be wrong
+        (6, 60, 150, False),
+        (7, 60, 150, True),  # a model with 5 % wrong has that in 3 of 100 samples
+        (8, 60, 150, True),
+        (3, 60, 60, False),
+        (4, 60, 60, True),  # the whole set: no chance is left
+        (8, 140, 150, True),  # more than the whole set may have
+    ],
+)
+def test_a_share_speaks_against_a_model_beyond_chance_or_beyond_the_whole_set(
+    wrong: int, items: int, of: int, speaks: bool
+) -> None:
+    probes = tuple(Probe("identity", "en", "direct", (("user", f"{n}?"),)) for n in range(of))
+    right = (items - wrong) / items
+    decision: Decision = "pass" if right >= 0.95 else "fail"
+    gate = Gate("identity", items, 0.0, right, ">= 95%", decision, "")
+    assert bool(exam_of(items, probes).against(Verdict((gate,), ()))) == speaks
 
 
 @pytest.mark.parametrize(

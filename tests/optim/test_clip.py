@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourge.core.errors import DivergedError
-from fourge.nvfp4 import compiled
+from fourge.nvfp4 import compiled, native
 from fourge.optim.clip import (
     GROWTH,
     MEMORY,
@@ -38,10 +38,34 @@ def test_the_square_is_that_of_torch_s_norm(
 def test_the_compiled_sum_is_the_plain_one_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     grad = torch.randn(301, 263).bfloat16()
+    monkeypatch.setattr(native, "can_read", lambda values: False)
     found = square_of(grad)
     assert found == pytest.approx(grad.double().square().sum().item(), rel=1e-6)
     monkeypatch.setattr(compiled, "_can_compile", lambda device: False)
     assert square_of(grad) == found
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_native_sum_of_a_row_is_the_plain_one_bit_for_bit(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    grad = (torch.randn(300, WIDTH) * torch.exp(4 * torch.randn(300, WIDTH))).to(dtype)
+    of_rows, of_all = [square_of(row) for row in grad], square_of(grad)
+    monkeypatch.setattr(native, "can_read", lambda values: False)
+    assert of_rows == [square_of(row) for row in grad]
+    assert of_all == pytest.approx(square_of(grad), rel=1e-14)
+
+
+def test_the_native_sum_does_not_depend_on_the_threads() -> None:
+    grad, before, found = torch.randn(1001, WIDTH), torch.get_num_threads(), set()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.add(square_of(grad))
+    finally:
+        torch.set_num_threads(before)
+    assert len(found) == 1
 
 
 def test_a_gradient_that_is_a_view_is_measured_as_what_it_shows() -> None:

@@ -7,7 +7,7 @@ from torch.nn import functional
 from fourge.optim.schedule import Schedule
 from fourge.train.loop import Plan, steps
 from fourge.train.loss import Weights
-from fourge.train.recompute import RECOMPUTE, Recompute
+from fourge.train.recompute import RECOMPUTE, Recompute, recompute_
 from fourge.train.step import batch_loss
 from tests.train.samples import FAMILIES, batch_of, gradients, optimizer_of, prepared, same, values
 
@@ -49,10 +49,14 @@ def kept_bytes(how: Recompute) -> int:
 
 def test_recomputing_blocks_keeps_less_than_keeping_everything() -> None:
     assert kept_bytes("block") < 0.5 * kept_bytes("none")
+    assert kept_bytes("light") < 0.85 * kept_bytes("none")
 
 
 def count_calls(how: Recompute, name: str) -> int:
-    model, _ = prepared("llama", tied=False, recompute=how)
+    return calls_of(prepared("llama", tied=False, recompute=how)[0], name)
+
+
+def calls_of(model: Any, name: str) -> int:
     calls = 0
 
     def watch(*args: Any) -> None:
@@ -64,9 +68,23 @@ def count_calls(how: Recompute, name: str) -> int:
     return calls
 
 
-@pytest.mark.parametrize(("how", "calls"), [("block", 2), ("light", 2), ("none", 1)])
-def test_a_block_runs_again_unless_everything_is_kept(how: Recompute, calls: int) -> None:
-    assert count_calls(how, "model.layers.0.self_attn") == calls
+@pytest.mark.parametrize(
+    ("how", "blocks", "parts"), [("block", 2, 2), ("light", 1, 2), ("none", 1, 1)]
+)
+def test_a_block_runs_again_or_its_feed_forward_part(
+    how: Recompute, blocks: int, parts: int
+) -> None:
+    assert count_calls(how, "model.layers.0.self_attn") == blocks
+    assert count_calls(how, "model.layers.0.mlp.act_fn") == parts
+
+
+def test_how_to_recompute_can_be_changed() -> None:
+    model, _ = prepared("llama", tied=False, recompute="light")
+    recompute_(model, "none")
+    assert not any("forward" in vars(part) for part in model.modules())
+    recompute_(model, "light")
+    recompute_(model, "light")  # not a part within a part
+    assert calls_of(model, "model.layers.0.mlp.act_fn") == 2
 
 
 @pytest.mark.parametrize("scheme", ["w4a16", "none"])

@@ -137,3 +137,17 @@ def numbers_needed(paired: Paired, margin: float) -> int:
 def enough_for(share: float) -> int:
     """How many items, all of them right, show with 95 % that a share of all would be."""
     return math.ceil(math.log(0.05) / math.log(share))
+
+
+def most_wrong(count: int, share: float) -> int:
+    """How many of so many items may be wrong where a share must be right."""
+    return math.floor(count * (1 - share) + 1e-9)
+
+
+def beyond_chance(wrong: int, count: int, share: float) -> bool:
+    """Whether a model that is right in that share of all items would hardly ever (5 %) be wrong
+    so often in so many."""
+    fewer = sum(
+        math.comb(count, k) * (1 - share) ** k * share ** (count - k) for k in range(wrong)
+    )
+    return 1 - fewer < 0.05

@@ -19,7 +19,7 @@ from fourge.core.errors import ConfigError, DivergedError, FormatError
 from fourge.core.process import trim_heap
 from fourge.evaluate.cache import Kept
 from fourge.evaluate.check import ask_loaded
-from fourge.harness.exam import Exam, against, collapse, numbers
+from fourge.harness.exam import Exam, collapse, numbers
 from fourge.harness.record import Artifact, Rest
 from fourge.harness.resuming import begun
 from fourge.harness.setup import Ready, checkpoint_folder
@@ -91,7 +91,7 @@ def _look(
                 lambda done, total: work.tell(f"looking at step {step}", done, total),
             )  # fmt: skip
         verdict = exam.judged(results)
-        reason, found = against(verdict), numbers(verdict)
+        reason, found = exam.against(verdict), numbers(verdict)
         looked = Looked(name, step, not reason, reason, collapse(verdict, gates.collapse), found)
     except FormatError as error:  # logits that are not finite
         looked = Looked(name, step, False, error.problem, error.problem, {})

@@ -1,9 +1,10 @@
 """The gates of an experiment: asked in full of a file, in part of a model that is being trained.
 
 A look asks a fixed sample of the same probes. So few items cannot show that a gate passes, but
-they can show that one fails: a share of right answers is too small, or a comparison with the base
-is lost beyond chance. A look passes if nothing of that kind speaks against the model; the full
-gates have the last word.
+they can show that one fails: more answers are wrong than the whole set may have, or more than
+chance gives a model that is just good enough, or a comparison with the base is lost beyond
+chance. A look passes if nothing of that kind speaks against the model; the full gates have the
+last word.
 
 Beyond ``collapse``, an attempt is not worth going on with: that share of answers is broken where
 the base's were not, or says the new name where it does not belong.
@@ -15,8 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fourge.evaluate.check import Questions, narrowed
+from fourge.evaluate.paired import beyond_chance, most_wrong
 from fourge.evaluate.score import Names
-from fourge.evaluate.verdict import Gate, Results, Verdict, judge
+from fourge.evaluate.verdict import SHARES, Gate, Results, Verdict, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Exam:
     base: Results
     names: Names
     margin: float
+    whole: Questions | None = None  # of which these are a part
 
     def judged(self, results: Results) -> Verdict:
         return judge(self.questions.probes, results, self.base, self.names, margin=self.margin)
@@ -34,13 +37,20 @@ class Exam:
     def part(self, questions: Questions) -> "Exam":
         """The same for fewer questions."""
         base = narrowed(self.base, self.questions, questions)
-        return replace(self, questions=questions, base=base)
+        return replace(self, questions=questions, base=base, whole=self.whole or self.questions)
 
+    def against(self, verdict: Verdict) -> str:
+        """The gates that are lost, judging by these items, in words; nothing if none is."""
+        failed = [gate for gate in verdict.gates if gate.decision == "fail"]
+        return _said([gate for gate in failed if self._is_lost(gate)])
 
-def against(verdict: Verdict) -> str:
-    """The gates that fail by more than chance in so few items, in words; nothing if none does."""
-    failed = [gate for gate in verdict.gates if gate.decision == "fail"]
-    return _said([gate for gate in failed if gate.paired is None or gate.paired.high < 0])
+    def _is_lost(self, gate: Gate) -> bool:
+        if gate.paired is not None:
+            return gate.paired.high < 0
+        needed, wrong = SHARES[gate.name], round(gate.items * (1 - gate.tuned))
+        probes = (self.whole or self.questions).probes
+        in_all = sum(probe.set == gate.name for probe in probes)
+        return wrong > most_wrong(in_all, needed) or beyond_chance(wrong, gate.items, needed)
 
 
 def not_passed(verdict: Verdict) -> str:

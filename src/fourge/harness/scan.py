@@ -16,7 +16,7 @@ from fourge.core.errors import FormatError
 from fourge.evaluate.check import ask
 from fourge.evaluate.verdict import Gate
 from fourge.harness.devlog import ALL_PASS
-from fourge.harness.exam import Exam, against, not_passed, numbers, rows, side_by_side
+from fourge.harness.exam import Exam, not_passed, numbers, rows, side_by_side
 from fourge.harness.record import Artifact, Found
 from fourge.harness.work import CANDIDATES, EXPORT, Judged, Told, Work, note_of
 from fourge.model.between import between
@@ -76,7 +76,8 @@ def _found(
     try:
         results = ask(str(path), exam.questions, work.tell)
         verdict = exam.judged(results)
-        reason, gates = against(verdict) if of == "look" else not_passed(verdict), verdict.gates
+        reason = exam.against(verdict) if of == "look" else not_passed(verdict)
+        gates = verdict.gates
         found = Found(not reason, reason, numbers(verdict))
         work.log.write("answers", name=candidate, of=of, rows=side_by_side(exam, results))
     except FormatError as error:  # weights or logits that are not finite

@@ -16,7 +16,7 @@ from fourge.evaluate.check import Progress, Questions, Server, ask, choose, narr
 from fourge.evaluate.probes import Probe
 from fourge.evaluate.score import Names
 from fourge.evaluate.verdict import Gate
-from fourge.harness.exam import Exam, against, numbers, rows, side_by_side
+from fourge.harness.exam import Exam, numbers, rows, side_by_side
 from fourge.harness.opening import id_of
 from fourge.harness.work import BASE, EXPORT
 
@@ -51,18 +51,19 @@ def serve(plan: Experiment, progress: Progress) -> Served:
     every = replace(sample, probes=(*sample.probes, *few.probes))
     base, ours = ask(str(plan.out / BASE), every, progress), ask(folder, every, progress)
     theirs = ask(folder, every, progress, SERVER)
-    exam = Exam(every, base, Names(identity.name, identity.maker), plan.gates.margin)
+    names, whole = Names(identity.name, identity.maker), choose(identity.languages, named=True)
+    exam = Exam(every, base, names, plan.gates.margin, whole)
     verdict = exam.part(sample).judged(narrowed(theirs, every, sample))
+    against = exam.against(verdict)
     told = side_by_side(exam.part(few), narrowed(theirs, every, few))
     log = EventLog(plan.out / FILE, id_of(plan))
     log.write("answers", name=EXPORT, of=SERVER, rows=told)
-    log.write("verdict", name=EXPORT, of=SERVER, passed=not against(verdict),
-              reason=against(verdict), numbers=numbers(verdict),
-              gates=rows(verdict.gates))  # fmt: skip
+    log.write("verdict", name=EXPORT, of=SERVER, passed=not against, reason=against,
+              numbers=numbers(verdict), gates=rows(verdict.gates))  # fmt: skip
     return Served(
         same=sum(a.text == b.text for a, b in zip(ours.said, theirs.said, strict=True)),
         asked=len(every.probes),
-        against=against(verdict),
+        against=against,
         gates=verdict.gates,
         shown=tuple(Shown(row["prompt"], row["base"], row["tuned"]) for row in told),
     )

@@ -4,8 +4,11 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 namespace {
 
@@ -360,7 +363,46 @@ bool encode(const Value* value, float tensor_scale, uint8_t* packed, uint8_t* sc
     return finite;
 }
 
+// --- the squared norm of a gradient, as clip.py writes its order out ------------------------------
+
+constexpr int64_t WIDTH = 256;   // values of a row
+constexpr int64_t TOGETHER = 64;  // rows that are summed by one thread, whatever their number
+
+template <class Value>
+float row_squares(const Value* at) {
+    __m256 low = _mm256_setzero_ps(), high = low;
+    for (int64_t i = 0; i < WIDTH; i += 16) {
+        const __m256 one = eight_of(at + i), other = eight_of(at + i + 8);
+        low = _mm256_add_ps(low, _mm256_mul_ps(one, one));
+        high = _mm256_add_ps(high, _mm256_mul_ps(other, other));
+    }
+    const __m256 eight = _mm256_add_ps(low, high);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
+
+// Rows are summed in float32, then in float64: some rows at a time, and those sums in their order.
+template <class Value>
+double squares(const Value* value, int64_t rows, int threads) {
+    std::vector<double> sums((rows + TOGETHER - 1) / TOGETHER);
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (int64_t s = 0; s < static_cast<int64_t>(sums.size()); ++s) {
+        const int64_t end = std::min(rows, (s + 1) * TOGETHER);
+        for (int64_t r = s * TOGETHER; r < end; ++r) sums[s] += row_squares(value + WIDTH * r);
+    }
+    return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
 }  // namespace
+
+extern "C" double squares_bf16(const uint16_t* value, int64_t rows, int threads) {
+    return squares(value, rows, threads);
+}
+
+extern "C" double squares_float32(const float* value, int64_t rows, int threads) {
+    return squares(value, rows, threads);
+}
 
 extern "C" bool encode_bf16(const uint16_t* weight, const float* tensor_scale, uint8_t* packed,
                             uint8_t* scale, int64_t blocks, int threads) {

@@ -22,6 +22,9 @@ AVX2, no gradient being recorded, nothing being traced. More rows are worth a de
 both and its codes are found while its 16 values are in registers, by the operations of
 ``recipe.py`` in their order, so that no bit differs. Compiled stages read the weight several times.
 
+``sum_of_squares`` is for the norm of a gradient: a compiled stage takes longer to be called than
+to read a small layer's.
+
 The kernels (``native.cpp``) are compiled when first needed, in about two seconds, and kept in the
 user's cache. On another CPU, or where they cannot be compiled, everything takes the way of torch;
 in the second case a line says so.
@@ -116,16 +119,20 @@ def decode_(weight: "Nvfp4Matrix", out_RC: Tensor) -> Tensor:
     return out_RC
 
 
-def can_encode(weight: Tensor, tensor_scale: Tensor) -> bool:
-    """Whether ``encode_`` is for these, in place of the stages of ``recipe.FOURGE``."""
+def can_read(values: Tensor) -> bool:
+    """Whether there are kernels that read such values: weights, gradients."""
     return (
-        weight.dtype in (torch.bfloat16, torch.float32)
-        and weight.is_cpu
-        and type(weight) is Tensor
+        values.dtype in (torch.bfloat16, torch.float32)
+        and values.is_cpu
+        and type(values) is Tensor
         and not torch.compiler.is_compiling()
         and _kernels() is not None
-        and float(tensor_scale) >= _LEAST_SCALE
     )
+
+
+def can_encode(weight: Tensor, tensor_scale: Tensor) -> bool:
+    """Whether ``encode_`` is for these, in place of the stages of ``recipe.FOURGE``."""
+    return can_read(weight) and float(tensor_scale) >= _LEAST_SCALE
 
 
 def encode_(weight: Tensor, tensor_scale: Tensor, packed: Tensor, block_scale: Tensor) -> bool:
@@ -136,6 +143,13 @@ def encode_(weight: Tensor, tensor_scale: Tensor, packed: Tensor, block_scale: T
     count = weight.numel()
     pointers = (each.data_ptr() for each in tensors)
     return bool(kernel(*pointers, count // BLOCK, _threads(count)))
+
+
+def sum_of_squares(row_NK: Tensor) -> float:
+    """Of contiguous rows of 256 values that ``can_read`` allows."""
+    is_bf16 = row_NK.dtype == torch.bfloat16
+    kernel = _loaded().squares_bf16 if is_bf16 else _loaded().squares_float32
+    return float(kernel(row_NK.data_ptr(), len(row_NK), _threads(row_NK.numel())))
 
 
 def _codes(weight: "Nvfp4Matrix") -> list[Tensor]:
@@ -170,6 +184,8 @@ def _kernels() -> ctypes.CDLL | None:
         kernel.argtypes = [pointer] * 3 + [count] * 3 + [ctypes.c_int]
     for kernel in (kernels.encode_bf16, kernels.encode_float32):
         kernel.argtypes, kernel.restype = [pointer] * 4 + [count, ctypes.c_int], ctypes.c_bool
+    for kernel in (kernels.squares_bf16, kernels.squares_float32):
+        kernel.argtypes, kernel.restype = [pointer, count, ctypes.c_int], ctypes.c_double
     kernels.decode_codes.argtypes = [pointer] * 4 + [count] * 2 + [ctypes.c_int]
     return kernels
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fourge.core.errors import DivergedError
+from fourge.nvfp4 import native
 from fourge.nvfp4.compiled import compiled
 
 GROWTH, MEMORY = 1.05, 0.98
@@ -26,8 +27,13 @@ def square_of(grad: Tensor) -> float:
     """The squared norm of a gradient, or of the rows of it that are here."""
     flat = grad.reshape(-1)
     whole = flat.numel() - flat.numel() % WIDTH
-    squares = _square_sums(flat[:whole].view(-1, WIDTH)).double().sum()
-    return float(squares + flat[whole:].float().square().double().sum())
+    row_NK = flat[:whole].view(-1, WIDTH)
+    if native.can_read(row_NK):
+        squares = native.sum_of_squares(row_NK)
+    else:
+        squares = float(_square_sums(row_NK).double().sum())
+    rest = flat[whole:]
+    return squares + float(rest.float().square().double().sum()) if len(rest) else squares
 
 
 def require_finite_square(name: str, square: float, *, others_changed: bool) -> None:
