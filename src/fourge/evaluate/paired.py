@@ -145,9 +145,6 @@ def most_wrong(count: int, share: float) -> int:
 
 
 def beyond_chance(wrong: int, count: int, share: float) -> bool:
-    """Whether a model that is right in that share of all items would hardly ever (5 %) be wrong
-    so often in so many."""
-    fewer = sum(
-        math.comb(count, k) * (1 - share) ** k * share ** (count - k) for k in range(wrong)
-    )
+    """Whether a model that gets that share right is hardly ever (5 %) wrong so often."""
+    fewer = sum(math.comb(count, k) * (1 - share) ** k * share ** (count - k) for k in range(wrong))
     return 1 - fewer < 0.05

@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from fourge.core.errors import ConfigError
 from fourge.nvfp4.blocks import E2M1_MAX, E4M3_MAX
 from fourge.nvfp4.gathered import GatheredWeight
-from fourge.nvfp4.gemm import Backend, Scheme, dense, dequant_linear, fp4_matmul
+from fourge.nvfp4.gemm import Backend, Scheme, dense, dequant_linear, fp4_matmul, scratch
 from fourge.nvfp4.kept import product
 from fourge.nvfp4.master import MasterWeight, adopt
 from fourge.nvfp4.matrix import (
@@ -247,10 +247,18 @@ class _Multiply(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             grad_x = grad_y @ dense(Nvfp4Matrix(*codes), grad_y.dtype)
         if ctx.needs_input_grad[1]:
-            grad_w = (grad_y.T @ seen).to(ctx.weight_dtype)
+            grad_w = _gradient_of_weight(grad_y, seen, ctx.weight_dtype)
         if ctx.needs_input_grad[2]:
             grad_b = grad_y.sum(0).to(ctx.bias_dtype)
         return grad_x, grad_w, grad_b, None
+
+
+def _gradient_of_weight(grad_y: Tensor, seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """``dy.T @ x``; where it is rounded afterwards, made in the buffer that held the weight."""
+    if grad_y.dtype == dtype:
+        return grad_y.T @ seen
+    buffer = scratch((grad_y.shape[1], seen.shape[1]), grad_y.dtype, grad_y.device)
+    return torch.mm(grad_y.T, seen, out=buffer).to(dtype)
 
 
 @contextmanager

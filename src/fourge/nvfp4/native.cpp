@@ -355,10 +355,14 @@ bool encode(const Value* value, float tensor_scale, uint8_t* packed, uint8_t* sc
         const float scaled = float_of(largest) * sixth;
         const Fit six(candidate(scaled), tensor_scale, low_size, high_size);
         const Fit four(candidate(scaled * 1.5f), tensor_scale, low_size, high_size);
-        const Fit& chosen = four.total() < six.total() ? four : six;
-        const uint32_t words[2] = {word_of(chosen.low, low), word_of(chosen.high, high)};
+        // Blended: which of the two it is cannot be foreseen, and a wrong guess costs a block's time.
+        const bool is_four = four.total() < six.total();
+        const __m256 which = _mm256_castsi256_ps(_mm256_set1_epi32(-static_cast<int>(is_four)));
+        const __m256 low_level = _mm256_blendv_ps(six.low, four.low, which);
+        const __m256 high_level = _mm256_blendv_ps(six.high, four.high, which);
+        const uint32_t words[2] = {word_of(low_level, low), word_of(high_level, high)};
         std::memcpy(packed + 8 * b, words, sizeof words);
-        scale[b] = e4m3_code(chosen.scale);
+        scale[b] = e4m3_code(is_four ? four.scale : six.scale);
     }
     return finite;
 }

@@ -66,8 +66,13 @@ class Numbers:
     grad_scale: float
 
     def tensor(self, device: torch.device) -> Tensor:
-        values = [getattr(self, name) for name in self.__slots__]
-        return torch.tensor(values, dtype=torch.float32, device=device)
+        return _tensor_of(self, device)
+
+
+@functools.lru_cache(maxsize=8)  # most tensors of a step have the same
+def _tensor_of(numbers: Numbers, device: torch.device) -> Tensor:
+    values = [getattr(numbers, name) for name in numbers.__slots__]
+    return torch.tensor(values, dtype=torch.float32, device=device)
 
 
 def update_(
