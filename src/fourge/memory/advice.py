@@ -103,10 +103,10 @@ def _release(wanted: Wanted) -> Iterator[_Option]:
 
 def _recompute(wanted: Wanted) -> Iterator[_Option]:
     if wanted.recompute == "none":
-        price = "1.07 x the time of none"
+        price = "1.01 x the time of none"
         yield _Option("train.recompute: light", price, replace(wanted, recompute="light"))
     elif wanted.recompute == "light":
-        price = "1.17 x the time of light"
+        price = "1.23 x the time of light"
         yield _Option("train.recompute: block", price, replace(wanted, recompute="block"))
 
 
