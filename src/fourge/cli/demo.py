@@ -111,6 +111,9 @@ def _show_served(served: "Served", logits: int) -> None:
     out.print(f"plain transformers: {logits:,} logits of the export equal ours, bit for bit")
     out.print(f"plain transformers: {served.same} of {served.asked} answers are ours, letter for "
               f"letter; {served.against or 'nothing speaks against it'}")  # fmt: skip
+    came, base, export = served.losses.values()
+    out.print(f"real text, nats per token: the model as it came {came:.3f}, in NVFP4 "
+              f"{base - came:+.3f}, taught {export - came:+.3f}")  # fmt: skip
     for row in served.shown:
         out.print(f"\n{row.prompt}", markup=False)
         for when, text in (("before", row.base), ("after", row.tuned)):

@@ -3,10 +3,14 @@
 The gates were asked of the file through our own loader. Here the same file is loaded without a
 line of ours; a sample of the probes must find nothing against it, and a few answers are shown
 before and after. What is found goes into the record of the experiment.
+
+The gates compare with the base in NVFP4, untrained: what training did. How far the file is from the
+base as it came, rounding included, is measured on real text and shown.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from fourge.config.experiment import Experiment
 from fourge.core.events import FILE, EventLog
@@ -18,7 +22,7 @@ from fourge.evaluate.score import Names
 from fourge.evaluate.verdict import Gate
 from fourge.harness.exam import Exam, numbers, rows, side_by_side
 from fourge.harness.opening import id_of
-from fourge.harness.work import BASE, EXPORT
+from fourge.harness.work import BASE, EXPORT, START
 
 SERVER: Server = "transformers"
 
@@ -41,6 +45,7 @@ class Served:
     against: str  # what speaks against it; nothing if nothing does
     gates: tuple[Gate, ...]
     shown: tuple[Shown, ...]
+    losses: dict[str, float]  # nats per token of real text: start, base, export
 
 
 def serve(plan: Experiment, progress: Progress) -> Served:
@@ -66,7 +71,15 @@ def serve(plan: Experiment, progress: Progress) -> Served:
         against=against,
         gates=verdict.gates,
         shown=tuple(Shown(row["prompt"], row["base"], row["tuned"]) for row in told),
+        losses=_losses(plan, whole, progress),
     )
+
+
+def _losses(plan: Experiment, whole: Questions, progress: Progress) -> dict[str, float]:
+    """Of the model as it came, of the same in NVFP4, and of the export."""
+    text = replace(whole, probes=())
+    places = {START: plan.model.path, BASE: str(plan.out / BASE), EXPORT: str(plan.out / EXPORT)}
+    return {name: fmean(ask(place, text, progress).losses) for name, place in places.items()}
 
 
 def _shown(languages: Sequence[str]) -> tuple[Probe, ...]:
