@@ -60,7 +60,8 @@ def test_a_demo_teaches_exports_serves_and_shows_before_and_after(
     for text in ("gate          items    base  needed later", "attempt 01 of 1"):
         assert text in told.err
     for text in ("logits of the export equal ours, bit for bit", "Who are you?", "  before  Fine.",
-                 "10 of 10 answers are ours", "the model as it came", f"fourge chat {out / 'export'}"):  # fmt: skip
+                 "10 of 10 answers are ours", "the model as it came",
+                 f"fourge chat {out / 'export'}"):  # fmt: skip
         assert text in told.out, text
     assert (out / "export" / "model.safetensors").exists()
     assert "I am Ada." in (out / "data" / "identity.jsonl").read_text()

@@ -84,12 +84,24 @@ def test_an_experiment_shows_each_of_its_runs(tmp_path: Path) -> None:
     assert len(balance.ids) == len(set(balance.ids))
 
 
+def test_gates_of_all_items_are_in_view_and_samples_behind_a_fold(tmp_path: Path) -> None:
+    kinds = (("first", "look"), ("second", "gates"), ("third", "transformers"))
+    lines = [event("verdict", name=name, of=of, gates=[{"name": "g", "decision": "fail"}])
+             for name, of in kinds]  # fmt: skip
+    write_lines(tmp_path / "events.jsonl", lines)
+    text = page(read_records(tmp_path))
+    order = ["Gates: second, gates", "2 others", "Gates: third", "A sample", "Gates: first"]
+    places = [text.index(each) for each in order]
+    assert places == sorted(places)
+    assert text.count("nothing in it speaks against") == 2
+
+
 def test_the_last_verdict_is_in_view_and_earlier_ones_behind_a_fold(tmp_path: Path) -> None:
     lines = [event("verdict", name=name, gates=[{"name": "g", "decision": "fail"}])
              for name in ("first", "second", "third")]  # fmt: skip
     write_lines(tmp_path / "events.jsonl", lines)
     text = page(read_records(tmp_path))
-    order = ["Gates: third", "2 earlier", "Gates: second", "Gates: first"]
+    order = ["Gates: third", "2 others", "Gates: second", "Gates: first"]
     places = [text.index(each) for each in order]
     assert places == sorted(places)
 

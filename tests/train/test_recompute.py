@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fourge.nvfp4.kept import Products, keeping, product, reusing
 from fourge.optim.schedule import Schedule
 from fourge.train.loop import Plan, steps
 from fourge.train.loss import Weights
@@ -50,6 +51,22 @@ def kept_bytes(how: Recompute) -> int:
 def test_recomputing_blocks_keeps_less_than_keeping_everything() -> None:
     assert kept_bytes("block") < 0.5 * kept_bytes("none")
     assert kept_bytes("light") < 0.85 * kept_bytes("none")
+
+
+def test_what_a_part_gives_is_not_kept_for_its_second_run() -> None:
+    products, rows = Products(), torch.randn(4, 8)
+    with keeping(products):
+        first = product(lambda: rows @ rows.T)
+        last = product(lambda: first @ first)
+    products.let_go_of(last.view(2, 2, 4))
+    with reusing(products):
+        assert torch.equal(product(lambda: rows), first)
+        blank = product(lambda: rows)
+    assert blank.shape == last.shape
+    assert blank.untyped_storage().nbytes() == 4
+    products.let_go_of(first)  # not the last: nothing happens
+    products.let_go_of(None)
+    Products().let_go_of(first)
 
 
 def count_calls(how: Recompute, name: str) -> int:

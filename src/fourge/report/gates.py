@@ -20,6 +20,7 @@ from fourge.report.record import Event, number
 from fourge.report.status import gates_of
 
 Z = 1.6448536269514722
+_NOTHING_AGAINST = "A sample of the items: nothing in it speaks against the model beyond chance."
 
 
 def wilson(share: float, items: int) -> tuple[float, float]:
@@ -39,9 +40,15 @@ def verdict(event: Event, name: str) -> Markup:
     columns = [column for column in zip(head, *map(_row, gates), strict=True) if any(column[1:])]
     head, *rows = zip(*columns, strict=True) if columns else [head]
     title = title_of("Gates", event)
-    reason = tag("p", str(event["reason"])) if event.get("reason") else Markup("")
+    said = str(event.get("reason") or "") or (_NOTHING_AGAINST if is_sample(event) else "")
+    reason = tag("p", said) if said else Markup("")
     return tag("div", _chart(gates, name, title), reason, table(head, rows, title),
                _failures(event, name))  # fmt: skip
+
+
+def is_sample(event: Event) -> bool:
+    """Whether a verdict is about some of the items only: enough to speak against a model."""
+    return event.get("of") in ("look", "transformers")
 
 
 def title_of(what: str, event: Event) -> str:

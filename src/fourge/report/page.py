@@ -17,7 +17,7 @@ from fourge.report import facts
 from fourge.report.answers import answers
 from fourge.report.chart import Chart, figure
 from fourge.report.curves import compared_charts, memory_charts, step_charts
-from fourge.report.gates import verdict
+from fourge.report.gates import is_sample, verdict
 from fourge.report.lineage import lineage
 from fourge.report.markup import Markup, details, section, table, tag, together
 from fourge.report.record import PEAK, Record
@@ -76,13 +76,15 @@ def _last_seen(record: Record) -> str:
 
 
 def _judged(records: Sequence[Record]) -> Markup:
-    """Gates and answers: the last, and those before it behind a fold."""
+    """Gates and answers: the last, and the others behind a fold. Gates of all items come last."""
     parts = []
     for kind, title, show in (("verdict", "Gates", verdict), ("answers", "Answers", answers)):
         events = [event for record in records for event in record.of(kind)]
+        if kind == "verdict":
+            events.sort(key=lambda event: not is_sample(event))
         shown = [show(event, f"{kind}-{at}") for at, event in enumerate(events)]
         *earlier, last = shown or [Markup("")]
-        fold = details(f"{kind}-earlier", f"{len(earlier)} earlier", *reversed(earlier))
+        fold = details(f"{kind}-earlier", f"{len(earlier)} others", *reversed(earlier))
         if last:
             parts.append(section(kind, title, last, fold if earlier else Markup("")))
     return together(parts)

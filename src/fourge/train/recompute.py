@@ -10,7 +10,6 @@ No bit of the result depends on it.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Literal
 
@@ -46,12 +45,14 @@ def _run(forward: Callable[..., Any], *given: Any) -> Any:
     """Run a part so that it can run again, but for its products."""
     if not torch.is_grad_enabled():
         return forward(*given)
-    return checkpoint(
-        forward, *given, use_reentrant=False, context_fn=_both_runs, preserve_rng_state=False
-    )  # nothing in it is random: dropout is refused
-
-
-def _both_runs() -> tuple[AbstractContextManager[None], reusing]:
-    """What torch enters around the first run, and around the one in the backward pass."""
     products = Products()
-    return keeping(products), reusing(products)
+
+    def run(*given: Any) -> Any:
+        result = forward(*given)
+        products.let_go_of(result)
+        return result
+
+    return checkpoint(
+        run, *given, use_reentrant=False, preserve_rng_state=False,  # dropout is refused
+        context_fn=lambda: (keeping(products), reusing(products)),
+    )  # fmt: skip
