@@ -44,7 +44,7 @@ class Products:
 
 
 def _same_memory(one: Tensor, other: Tensor) -> bool:
-    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
+    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 class _Now(threading.local):
