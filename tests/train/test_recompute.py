@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fourge.core.errors import ConfigError
 from fourge.nvfp4.kept import Products, keeping, product, reusing
 from fourge.optim.schedule import Schedule
 from fourge.train.loop import Plan, steps
@@ -71,6 +72,15 @@ def test_what_a_part_gives_is_not_kept_for_its_second_run() -> None:
 
 def count_calls(how: Recompute, name: str) -> int:
     return calls_of(prepared("llama", tied=False, recompute=how)[0], name)
+
+
+def test_light_is_refused_where_there_is_no_feed_forward_part() -> None:
+    model, _ = prepared("llama", tied=False, recompute="none")
+    for block in model.model.layers:
+        block.feed_forward = block.mlp
+        del block.mlp
+    with pytest.raises(ConfigError, match="no block of this model has a part named mlp"):
+        recompute_(model, "light")
 
 
 def calls_of(model: Any, name: str) -> int:

@@ -107,7 +107,7 @@ def _require_same(session: Session, path: Path, state: dict[str, Any]) -> None:
         )
     if state["cache"] != session.feed.kind:
         raise ConfigError(
-            f"{path} has a {state['cache']} cache; this session's is {session.feed.kind}.",
+            f"{path} has a {state['cache']} cache; this chat's is {session.feed.kind}.",
             fix=f"start with --cache {state['cache']}",
         )
 

@@ -17,7 +17,7 @@ fourge completion bash > ~/.local/share/bash-completion/completions/fourge
 fourge completion zsh > "${fpath[1]}/_fourge"
 fourge completion fish > ~/.config/fish/completions/fourge.fish
 
-Or for this session alone: eval "$(fourge completion bash)"
+Or for this shell alone: eval "$(fourge completion bash)"
 """
 
 

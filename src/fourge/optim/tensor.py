@@ -94,6 +94,7 @@ def _update_rows_(
     columns = rows_and_columns(part.shape)[1]
     rows = part.count // columns
     words = rng.key(seed, state["step"], name).words(value.device)
+    codes_key = rng.key(seed, state["step"], f"{name}/codes")
     packed = {each: state[each] for each in MOMENTS if each in state}
     grad_RC = part.grad.contiguous().view(rows, columns)  # type: ignore[union-attr]
     residual = state.get("residual")
@@ -111,8 +112,7 @@ def _update_rows_(
             torch.tensor(part.first + some.start * columns, device=value.device),
         )
         if isinstance(value, PackedWeight):
-            key = rng.key(seed, state["step"], f"{name}/codes")
-            requantize_rows_(value.matrix, some, weight_RC, key, name=name)
+            requantize_rows_(value.matrix, some, weight_RC, codes_key, name=name)
 
 
 def _read(param: Tensor, rows: int, columns: int, some: slice) -> Tensor:
