@@ -62,6 +62,7 @@ class Gate:
     decision: Decision
     note: str = ""
     paired: Paired | None = None
+    margin: float = 0.0  # how much worse than the base it may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +123,26 @@ def _share(reasons: Sequence[str | None]) -> float:
 def _absolute(
     name: str, needed: float, tuned: Sequence[str | None], base: Sequence[str | None] | None
 ) -> Gate:
-    share, count, enough = _share(tuned), len(tuned), enough_for(needed)
+    share, count = _share(tuned), len(tuned)
     decision: Decision = "pass"
     note = ""
     if share < needed:
         decision = "fail"
-    elif count < enough:
-        decision = "undecided"
-        note = f"{count} items cannot show {needed:.0%}; {enough} could"
+    elif too_few := _too_few(count, needed):
+        decision, note = "undecided", too_few
     before = None if base is None else _share(base)
     return Gate(name, count, before, share, f">= {needed:.0%}", decision, note)
+
+
+def too_few_for(gate: Gate) -> str:
+    """Why an absolute gate can never be passed, whatever is answered; nothing if it can."""
+    needed = SHARES.get(gate.name)
+    return "" if needed is None else _too_few(gate.items, needed)
+
+
+def _too_few(count: int, needed: float) -> str:
+    enough = enough_for(needed)
+    return "" if count >= enough else f"{count} items cannot show {needed:.0%}; {enough} could"
 
 
 def _abilities(probes: Sequence[Probe], tuned: Results, base: Results, margin: float) -> Gate:
@@ -155,7 +166,7 @@ def gate_of_rights(name: str, base: Sequence[bool], tuned: Sequence[bool], margi
     if decision == "undecided":
         note += f"; about {items_needed(paired, margin)} items would decide"
     shares = _mean(base), _mean(tuned)
-    return Gate(name, len(base), *shares, f">= base - {margin:.0%}", decision, note, paired)
+    return Gate(name, len(base), *shares, f">= base - {margin:.0%}", decision, note, paired, margin)
 
 
 def gate_of_numbers(
@@ -180,7 +191,7 @@ def gate_of_numbers(
         note += f"; about {max(_FEWEST_NUMBERS, numbers_needed(paired, margin))} items would decide"
     needed = f"<= base + {margin:g}{unit}" if lower_is_better else f">= base - {margin:g}{unit}"
     means = _mean(base), _mean(tuned)
-    return Gate(name, paired.items, *means, needed, decision, note, paired)
+    return Gate(name, paired.items, *means, needed, decision, note, paired, margin)
 
 
 def _mean(numbers: Sequence[float]) -> float:

@@ -2,9 +2,9 @@
 
 A look asks a fixed sample of the same probes. So few items cannot show that a gate passes, but
 they can show that one fails: more answers are wrong than the whole set may have, or more than
-chance gives a model that is just good enough, or a comparison with the base is lost beyond
-chance. A look passes if nothing of that kind speaks against the model; the full gates have the
-last word.
+chance gives a model that is just good enough, or it is worse than the base by more than the
+margin, beyond chance. A look passes if nothing of that kind speaks against the model; the full
+gates have the last word.
 
 Beyond ``collapse``, an attempt is not worth going on with: that share of answers is broken where
 the base's were not, or says the new name where it does not belong.
@@ -46,7 +46,7 @@ class Exam:
 
     def _is_lost(self, gate: Gate) -> bool:
         if gate.paired is not None:
-            return gate.paired.high < 0
+            return gate.paired.high < -gate.margin
         needed, wrong = SHARES[gate.name], round(gate.items * (1 - gate.tuned))
         probes = (self.whole or self.questions).probes
         in_all = sum(probe.set == gate.name for probe in probes)
