@@ -40,7 +40,9 @@ def test_a_model_that_was_taught_nothing_fails_and_is_shown_why(model: str) -> N
 
 
 def test_a_model_that_passes_leaves_with_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(model: str, questions: Questions, *how: object) -> Results:
+    def answer(
+        model: str, questions: Questions, *how: object, path: str = "auto"
+    ) -> Results:
         texts = {"identity": "我是 F# 之神。", "abilities": "?"}
         said = [Said(texts.get(probe.set, "好。"), 3, True) for probe in questions.probes]
         for at, probe in enumerate(questions.probes):
@@ -50,6 +52,7 @@ def test_a_model_that_passes_leaves_with_zero(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(evaluate, "ask", answer)
     monkeypatch.setattr(evaluate, "open_any", lambda model: None)
+    monkeypatch.setattr(evaluate, "path_of_base", lambda model: "auto")
     result = CliRunner().invoke(check, ["m", "--base", "b", "--name", "F# 之神"])
     assert result.exit_code == 0, result.output
     assert "every gate passes" in result.stdout

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fourge.core.errors import OutputError
 from fourge.data.conversation import Messages
 from fourge.evaluate.cache import Kept, cache_folder, model_key, remembered
 from fourge.model.build import load_model
@@ -118,3 +119,9 @@ def test_remembered_answers_are_asked_once_and_kept_as_they_come(tmp_path: Path)
     asked.clear()
     other(conversations("b"))
     assert asked == ["b"]  # under another limit
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(OutputError, match="could not be written"):
+        Kept(tmp_path / "taken", "a").put({"one": 1})

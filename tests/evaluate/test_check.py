@@ -3,11 +3,22 @@ from pathlib import Path
 
 import pytest
 
+from fourge import api
 from fourge.core.errors import FourgeError
 from fourge.evaluate import check as module
 from fourge.evaluate.cache import Kept
-from fourge.evaluate.check import Questions, Server, ask, ask_loaded, check, choose, narrowed
+from fourge.evaluate.check import (
+    Questions,
+    Server,
+    ask,
+    ask_loaded,
+    check,
+    choose,
+    narrowed,
+    path_of_base,
+)
 from fourge.evaluate.score import Names
+from fourge.evaluate.verdict import Results
 from fourge.model.build import load_model
 from fourge.model.source import open_source
 from tests.conftest import byte_tokenizer, tiny_model
@@ -106,3 +117,25 @@ def test_a_model_in_memory_is_asked_the_same_and_fewer_questions_have_a_part_of_
     assert part
     to = Questions(tuple(part), few.pieces, {})
     assert narrowed(results, many, to) == ask(model, to, quiet)
+
+
+def test_the_base_of_an_nvfp4_model_is_asked_in_nvfp4(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = tmp_path / "export"
+    api.convert(model, export, "compressed-tensors")
+    assert path_of_base(model) == "auto"
+    questions = choose(["en"], named=False, limit=2)
+    rounded = ask(model, questions, quiet, path=path_of_base(str(export)))
+    exported = ask(str(export), questions, quiet)
+    assert rounded.said == exported.said
+    assert rounded.losses == pytest.approx(exported.losses, rel=1e-6)
+    asked: list[str] = []
+
+    def watch(which: str, *args: object, path: str = "auto") -> Results:
+        asked.append(path)
+        return ask(which, questions, quiet)
+
+    monkeypatch.setattr(module, "ask", watch)
+    check(str(export), model, questions, None, progress=quiet)
+    assert asked == ["packed", "auto"]

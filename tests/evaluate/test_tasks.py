@@ -168,11 +168,12 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What was loaded, and how; each model is its own name."""
     found: list[tuple[str, str]] = []
 
-    def load(model: str, served_by: str) -> tuple[str, None]:
+    def load(model: str, served_by: str, path: str) -> tuple[str, None]:
         found.append((model, served_by))
         return model, None
 
     monkeypatch.setattr(module, "load_served", load)
+    monkeypatch.setattr(module, "path_of_base", lambda model: "auto")
     return found
 
 

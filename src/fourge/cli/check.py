@@ -21,7 +21,9 @@ SHOWN = 3  # failing answers of a gate
 )
 @click.argument("model", type=MODEL)
 @click.option(
-    "--base", type=MODEL, help="The model it was tuned from: abilities are compared with it."
+    "--base",
+    type=MODEL,
+    help="The model it was tuned from: abilities are compared with it, in NVFP4 if MODEL is.",
 )
 @click.option("--name", help="The name that was taught.")
 @click.option("--maker", default="", help="Its maker, which may be a name that is old elsewhere.")

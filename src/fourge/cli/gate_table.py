@@ -25,10 +25,14 @@ def show_gates(gates: "Iterable[Gate]", console: Console) -> None:
 
 def show_base(gates: "Iterable[Gate]", console: Console) -> None:
     """The base alone: where every gate stands before anything is taught."""
+    from fourge.evaluate.verdict import too_few_for
+
     console.print(f"{'gate':<13} {'items':>5} {'base':>7}  needed later")
     for gate in gates:
         console.print(f"{gate.name:<13} {gate.items:>5} {_number(gate, gate.base):>7}  "
                       f"{gate.needed}", soft_wrap=True)  # fmt: skip
+        if too_few := too_few_for(gate):
+            console.print(f"  {too_few}; give more languages", markup=False)
 
 
 def _number(gate: "Gate", value: float | None) -> str:

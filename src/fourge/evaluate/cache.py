@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fourge.core.files import user_cache
+from fourge.core.files import user_cache, write_errors
 from fourge.data.conversation import Answer, Messages
 from fourge.model.digest import digest_of_weights
 from fourge.model.swap import nvfp4_layers
@@ -66,9 +66,14 @@ class Kept:
             return
         rows = [{"item": item, "value": value} for item, value in values.items()]
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        with write_errors(self._path):
+            self._append("\n" + "\n".join(lines) + "\n")  # a torn line before it ends here
+
+    def _append(self, text: str) -> None:
+        assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write("\n" + "\n".join(lines) + "\n")  # a torn line before it ends here
+            file.write(text)
 
 
 def remembered(

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fourge.chat.load import load
+from fourge.chat.load import choose_path, load
 from fourge.checkpoint.source import open_any
 from fourge.core.process import trim_heap
 from fourge.evaluate.answers import Said, answers_as_they_come
@@ -61,16 +61,30 @@ def check(
         DataError: one has no chat template.
     """
     _require_readable(model, served_by)
-    before = ask(base, questions, progress) if base is not None else None
+    before = None
+    if base is not None:
+        before = ask(base, questions, progress, path=path_of_base(model))
     after = ask(model, questions, progress, served_by)
     return judge(questions.probes, after, before, names, margin=margin)
 
 
+def path_of_base(model: str) -> str:
+    """How to load the base of a model: in NVFP4 if the model is.
+
+    So what is held against the model is what was done to it, and not what rounding does to both.
+    """
+    return "packed" if choose_path(open_any(model), "auto") == "packed" else "auto"
+
+
 def ask(
-    model: str, questions: Questions, progress: Progress, served_by: Server = "fourge"
+    model: str,
+    questions: Questions,
+    progress: Progress,
+    served_by: Server = "fourge",
+    path: str = "auto",
 ) -> Results:
     """Everything that is asked of one model."""
-    loaded, tokenizer = load_served(model, served_by)
+    loaded, tokenizer = load_served(model, served_by, path)
     kept = Kept(cache_folder(), model_key(loaded, tokenizer, served_by))
     results = ask_loaded(loaded, tokenizer, questions, kept, _counter(model, progress))
     del loaded
@@ -78,14 +92,14 @@ def ask(
     return results
 
 
-def load_served(model: str, served_by: Server) -> tuple[Any, Any]:
-    """A model and its tokenizer, in memory."""
+def load_served(model: str, served_by: Server, path: str = "auto") -> tuple[Any, Any]:
+    """A model and its tokenizer, in memory; ``path`` as in ``chat.load``."""
     if served_by == "transformers":
         return load_plain(Path(model)), load_plain_tokenizer(Path(model))
     opened = open_any(model)
     tokenizer = opened.source.tokenizer()
-    if opened.checkpoint is not None:  # as its run computes
-        return load(opened).model, tokenizer
+    if opened.checkpoint is not None or path != "auto":  # as its run computes
+        return load(opened, path=path).model, tokenizer
     return load_model(opened.source, device=choose_device("auto")), tokenizer
 
 

@@ -26,7 +26,7 @@ import numpy
 
 from fourge.core.errors import ConfigError, first_line
 from fourge.core.process import trim_heap
-from fourge.evaluate.check import Progress, Server, load_served
+from fourge.evaluate.check import Progress, Server, load_served, path_of_base
 from fourge.evaluate.verdict import Gate, gate_of_numbers, gate_of_rights
 
 PREFERRED = ("acc_norm", "acc", "exact_match")
@@ -115,7 +115,7 @@ def task_gates(
         FormatError: a model cannot be opened.
         ConfigError: a task has no score for each item.
     """
-    before = _measure(base, tasks, limit, progress)
+    before = _measure(base, tasks, limit, progress, path=path_of_base(model))
     for task, one in zip(tasks, before, strict=True):
         choose_metric(task.name, one)  # what cannot be compared is refused before the next model
     after = _measure(model, tasks, limit, progress, served_by)
@@ -129,8 +129,9 @@ def _measure(
     limit: int | None,
     progress: Progress,
     served_by: Server = "fourge",
+    path: str = "auto",
 ) -> list[Measured]:
-    loaded, tokenizer = load_served(model, served_by)
+    loaded, tokenizer = load_served(model, served_by, path)
     found = []
     for done, task in enumerate(tasks):
         progress(f"{task.name}, {Path(model).name}", done, len(tasks))
