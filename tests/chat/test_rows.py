@@ -117,3 +117,18 @@ def test_a_recurrent_state_cannot_be_shared() -> None:
     assert can_hold(MODELS["llama"])
     assert can_hold(MODELS["gemma3_text"])
     assert not can_hold(Model())
+
+
+def test_of_several_rows_the_one_that_is_broken_is_looked_into(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = model_for(byte_tokenizer(), "llama")
+    asked: list[Sequence[int]] = []
+    monkeypatch.setattr("fourge.chat.rows.require_finite", lambda *given: asked.append(given[2]))
+    rows, given = Rows(model, SHARED), prompts(3, 3, 3)
+    given[2][-1] = 201  # which no other row has
+    with torch.no_grad():
+        model.model.embed_tokens.weight[201] = float("nan")
+    rows.change([], given)
+    rows.step()
+    assert asked == [given[2]]

@@ -23,6 +23,8 @@ def options(*args: str) -> Options:
         ["--log", "x", "--no-log"],
         ["--load", "x", "--system", "y"],
         ["--load", "x", "--replay", "y"],
+        ["--load", "x", "--script", "y"],
+        ["--system", "x", "--script", "y"],
     ],
 )
 def test_options_that_contradict_each_other_are_refused(args: list[str]) -> None:

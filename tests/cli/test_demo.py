@@ -67,6 +67,7 @@ def test_a_demo_teaches_exports_serves_and_shows_before_and_after(
     assert "I am Ada." in (out / "data" / "identity.jsonl").read_text()
     found = [event for event in read_events(out / FILE) if event.get("of") == "transformers"]
     assert [event["kind"] for event in found] == ["answers", "verdict"]
+    assert "a look through plain transformers: nothing" in (out / "devlog.md").read_text()
     assert leaves(monkeypatch, *arguments, "--json") == 0  # it is there already
     assert json.loads(capsys.readouterr().out)["served"]["against"] == ""
 
@@ -86,6 +87,8 @@ def test_a_demo_that_no_attempt_passes_leaves_with_one(
     scripted(monkeypatch, ["untaught"], {})
     assert leaves(monkeypatch, *arguments) == 1
     assert "no attempt passed" in capsys.readouterr().out
+    assert leaves(monkeypatch, *arguments, "--json") == 1
+    assert json.loads(capsys.readouterr().out)["passed"] is False
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fourge.config.run import difference, load_run
-from fourge.core.errors import ConfigError
+from fourge.config.run import Run, difference, load_run
+from fourge.core.errors import ConfigError, FormatError
 from tests.config.samples import Load, refused
 
 
@@ -191,3 +191,10 @@ def test_reading_a_run_file_does_not_load_torch(load: Load, tmp_path: Path) -> N
         "load_run(Path(sys.argv[1])); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "run.yaml")], check=True)
+
+
+@pytest.mark.parametrize("text", ["model: {", "model: {path: m, gone: 1}", "3"])
+def test_recorded_settings_of_another_version_are_refused_in_words(text: str) -> None:
+    with pytest.raises(FormatError, match="recorded settings") as caught:
+        Run.from_yaml(text)
+    assert caught.value.why

@@ -6,8 +6,10 @@ import pytest
 from fourge.core.errors import FormatError
 from fourge.core.events import FILE, EventLog
 from fourge.data.shipped import shipped
-from fourge.harness.devlog import ALL_PASS, LANGUAGES, NONE_PASSES, write_devlog
+from fourge.harness.devlog import ALL_PASS, NONE_PASSES, write_devlog
+from fourge.harness.served import SERVER
 
+LANGUAGES = ("en", "zh-TW")
 EVENTS: list[dict[str, Any]] = [
     {"kind": "begun", "version": "0.1.0", "code": "c0de", "config": "c0f", "settings": "x: 1",
      "command": ["fourge", "experiment", "e.yaml"]},
@@ -94,3 +96,9 @@ def test_every_sentence_is_there_in_every_language_with_the_same_slots() -> None
 def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError):
         write_devlog(tmp_path)
+
+
+def test_what_a_verdict_is_of_has_a_name_in_every_language() -> None:
+    for language in LANGUAGES:
+        texts = shipped("fourge.harness", "devlog.yaml")[language]
+        assert all(texts[f"of {kind}"] for kind in ("look", "gates", SERVER))

@@ -100,7 +100,12 @@ def test_the_export_of_a_plain_run_is_traced_too(base: Path, tmp_path: Path) -> 
     list(train(run))
     links = trace(run.out / "export")
     assert [link.name for link in links] == ["export", "data", "settings", "start"]
+    assert links[0].state == "as recorded"
+    assert trace(run.out / "export" / "model.safetensors") == links
     assert links[2].digest == run.digest()
     assert links[3].path == str(base)
-    with pytest.raises(FormatError, match="No record knows"):
-        trace(base)
+    (run.out / "export" / "config.json").write_text("{}")
+    assert trace(run.out / "export")[0].state == "changed"
+    for unknown in (base, run.out / "run.yaml"):
+        with pytest.raises(FormatError, match="No record knows"):
+            trace(unknown)

@@ -26,7 +26,7 @@ def require_finite(logits: Tensor, model: Any, tokens: Sequence[int]) -> None:
     Raises:
         FormatError: names the first layer whose output is not finite.
     """
-    if torch.isfinite(torch.stack(torch.aminmax(logits))).all():  # a NaN makes both ends NaN
+    if all_finite(logits):
         return
     layer = first_nonfinite(model, tokens)
     raise FormatError(
@@ -36,6 +36,11 @@ def require_finite(logits: Tensor, model: Any, tokens: Sequence[int]) -> None:
         else "computed afresh they are finite: what the cache held was not",
         fix="its weights are damaged, or its dtype is too narrow: try --dtype float32",
     )
+
+
+def all_finite(logits: Tensor) -> bool:
+    """Whether something can be chosen from them."""
+    return bool(torch.isfinite(torch.stack(torch.aminmax(logits))).all())  # a NaN makes both NaN
 
 
 @torch.no_grad()

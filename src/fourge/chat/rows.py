@@ -33,7 +33,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from fourge.chat.attention import in_groups
-from fourge.chat.finite import require_finite
+from fourge.chat.finite import all_finite, require_finite
 from fourge.chat.room import ROOM, RoomyLayer
 
 READ_AT_ONCE = 1024  # tokens: enough for products at full speed, few enough for the cache
@@ -71,7 +71,9 @@ class Rows:
                 past_key_values=self.cache, use_cache=True,
             )  # fmt: skip
         logits_BV: Tensor = output.logits[:, -1]
-        require_finite(logits_BV, self.model, self.ids[0])
+        if not all_finite(logits_BV):
+            row = int((~logits_BV.isfinite()).any(-1).int().argmax())
+            require_finite(logits_BV, self.model, self.ids[row])
         return logits_BV
 
     @torch.no_grad()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fourge.cli.options import COUNT
 from fourge.cli.screen import calm_libraries, echo_json, err, json_option, others_silent, out
 from fourge.core.units import size
 
@@ -22,7 +23,8 @@ def bench() -> None:
 
 
 @bench.command(short_help="The number format: quantise, decode, load and export.", epilog=_STATUS)
-@click.option("--repeats", default=15, show_default=True, help="Rounds; the median counts.")
+@click.option("--repeats", default=15, show_default=True, type=COUNT,
+              help="Rounds; the median counts.")  # fmt: skip
 @click.option("--no-load", is_flag=True, help="Leave out the load-quantise-export part (minutes).")
 @json_option
 def nvfp4(repeats: int, no_load: bool, as_json: bool) -> None:
@@ -43,7 +45,8 @@ def nvfp4(repeats: int, no_load: bool, as_json: bool) -> None:
 
 
 @bench.command(short_help="The optimizer: against torch, bitsandbytes and torchao.", epilog=_STATUS)
-@click.option("--repeats", default=9, show_default=True, help="Rounds; the median counts.")
+@click.option("--repeats", default=9, show_default=True, type=COUNT,
+              help="Rounds; the median counts.")  # fmt: skip
 @json_option
 def optim(repeats: int, as_json: bool) -> None:
     """Update 56.6 million bf16 weights: against torch, bitsandbytes and torchao."""
@@ -59,9 +62,10 @@ def optim(repeats: int, as_json: bool) -> None:
 
 
 @bench.command(short_help="A training step: against plain transformers.", epilog=_STATUS)
-@click.option("--repeats", default=5, show_default=True, help="Steps; the median counts.")
-@click.option("--batch", default=8, show_default=True, help="Sequences.")
-@click.option("--tokens", default=96, show_default=True, help="Tokens per sequence.")
+@click.option("--repeats", default=5, show_default=True, type=COUNT,
+              help="Steps; the median counts.")  # fmt: skip
+@click.option("--batch", default=8, show_default=True, type=COUNT, help="Sequences.")
+@click.option("--tokens", default=96, show_default=True, type=COUNT, help="Tokens per sequence.")
 @json_option
 def step(repeats: int, batch: int, tokens: int, as_json: bool) -> None:
     """A whole training step of the embedded model: against plain transformers.
@@ -107,8 +111,9 @@ def plan(as_json: bool) -> None:
 @click.option("--model", default="qwen3-0.6b", show_default=True, help="A shape.")
 @click.option("--processes", "sizes", multiple=True, type=int, default=(1, 2, 4),
               show_default=True, help="How many; may be repeated.")  # fmt: skip
-@click.option("--batch", default=4, show_default=True, help="Sequences, of all processes.")
-@click.option("--tokens", default=64, show_default=True, help="Tokens per sequence.")
+@click.option("--batch", default=4, show_default=True, type=COUNT,
+              help="Sequences, of all processes.")  # fmt: skip
+@click.option("--tokens", default=64, show_default=True, type=COUNT, help="Tokens per sequence.")
 @json_option
 def shard(model: str, sizes: tuple[int, ...], batch: int, tokens: int, as_json: bool) -> None:
     """A step on several processes of this machine: memory and bytes, against the plan.
@@ -130,7 +135,8 @@ def shard(model: str, sizes: tuple[int, ...], batch: int, tokens: int, as_json: 
 
 
 @bench.command(short_help="Replies: against transformers and llama.cpp.", epilog=_STATUS)
-@click.option("--repeats", default=5, show_default=True, help="Rounds; the median counts.")
+@click.option("--repeats", default=5, show_default=True, type=COUNT,
+              help="Rounds; the median counts.")  # fmt: skip
 @json_option
 def decode(repeats: int, as_json: bool) -> None:
     """Replies of the embedded model: against transformers and llama.cpp.
@@ -152,13 +158,13 @@ def decode(repeats: int, as_json: bool) -> None:
 
 
 @bench.command(short_help="Learning: packed optimizers against exact ones.", epilog=_STATUS)
-@click.option("--steps", default=100, show_default=True, help="Of each run.")
-@click.option("--seeds", default=3, show_default=True, help="Runs of each kind.")
+@click.option("--steps", default=100, show_default=True, type=COUNT, help="Of each run.")
+@click.option("--seeds", default=3, show_default=True, type=COUNT, help="Runs of each kind.")
 @click.option("--lr", default=2e-5, show_default=True, help="Learning rate.")
 @click.option("--scheme", default="none", show_default=True, type=click.Choice(("none", "w4a16")),
               help="NVFP4 weights in forward, or none.")  # fmt: skip
-@click.option("--batch", default=2, show_default=True, help="Sequences per step.")
-@click.option("--tokens", default=64, show_default=True, help="Tokens per sequence.")
+@click.option("--batch", default=2, show_default=True, type=COUNT, help="Sequences per step.")
+@click.option("--tokens", default=64, show_default=True, type=COUNT, help="Tokens per sequence.")
 @json_option
 def quality(
     steps: int, seeds: int, lr: float, scheme: "SchemeOrNone", batch: int, tokens: int,
@@ -191,7 +197,8 @@ def quality(
 
 
 @bench.command(short_help="How far past its line a job gets before it is stopped.", epilog=_STATUS)
-@click.option("--runs", default=25, show_default=True, help="Fills of each of four kinds.")
+@click.option("--runs", default=25, show_default=True, type=COUNT,
+              help="Fills of each of four kinds.")  # fmt: skip
 @click.option("--minutes", default=1.0, show_default=True, help="Minutes of a job that breathes.")
 @click.option("--asked", default=20, show_default=True, help="Training runs asked to leave.")
 @json_option

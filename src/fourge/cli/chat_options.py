@@ -101,9 +101,11 @@ class Options:
             raise ConfigError(f"{given[0]} and {given[1]} do not go together.")
         if any(not prompt.strip() for prompt in self.prompts):
             raise ConfigError("The prompt is empty.", fix="say something")
-        if self.load and (self.replay or self.system):
-            other = "--replay" if self.replay else "--system"
-            raise ConfigError(f"--load and {other} do not go together.",
+        begun_by = [("--load", self.load), ("--replay", self.replay), ("--script", self.script),
+                    ("--system", self.system)]  # fmt: skip
+        given = [name for name, value in begun_by if value]
+        if len(given) > 1:
+            raise ConfigError(f"{given[0]} and {given[1]} do not go together.",
                               why="both say how the conversation begins")  # fmt: skip
         if self.log and self.no_log:
             raise ConfigError("--log and --no-log do not go together.")

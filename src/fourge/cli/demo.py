@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fourge.cli.experiment import leave
 from fourge.cli.experiment_screen import show
 from fourge.cli.guarded import guard_options, run_under_guard
 from fourge.cli.options import MODEL
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog="Exit status: 0 every gate passes, also in plain transformers; 1 one does not; 2 wrong "
-    "input; 124 stopped by the guard; 130 or 143 stopped, and the same command goes on."
+    "input; 5 does not fit; 124 stopped by the guard; 130 or 143 stopped, and the same command "
+    "goes on."
 )
 @click.option("--out", "out_path", type=click.Path(path_type=Path), default=Path("fourge-demo"),
               show_default=True, help="Data, record and export go here.")  # fmt: skip
@@ -55,21 +57,21 @@ def demo(
     chosen = [*_identity(name, answer, maker), f"model.path={_place(model)}",
               f"train.seed={seed}", f"out={out_path.absolute()}", *settings]  # fmt: skip
     plan = load_experiment(Path(str(files("fourge.harness") / "demo.yaml")), chosen)
-    if guard:
+    if guard and plan.guard.enabled:
         run_under_guard(guard_options(plan))
     calm_libraries()
     ended = _taught(plan, quiet=as_json)
     if ended.stopped or not ended.passed:
-        out.print("stopped; the same command goes on" if ended.stopped else
-                  f"no attempt passed; see {plan.out / 'devlog.md'}", soft_wrap=True)  # fmt: skip
-        raise click.exceptions.Exit(128 + ended.stopped if ended.stopped else 1)
+        leave(ended, plan.out, as_json=as_json)
     from fourge import api
+    from fourge.harness.devlog import write_devlog
     from fourge.harness.served import serve
 
     with others_silent():
         checked = api.check_export(plan.model.path, plan.out / "export")
     with counted() as progress, others_silent():
         served = serve(plan, progress)
+    write_devlog(plan.out)
     if as_json:
         echo_json({"export": ended.export, "logits": checked.logits, "error": checked.error,
                    "served": asdict(served), "record": plan.out})  # fmt: skip

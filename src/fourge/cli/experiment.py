@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,7 +23,7 @@ lang_option = click.option("--lang", default="en", show_default=True,
 
 @click.command(
     epilog="Exit status: 0 an export passed every gate, 1 no attempt passed, 2 wrong input, "
-    "124 stopped by the guard, 130 or 143 stopped; the same command goes on."
+    "5 does not fit, 124 stopped by the guard, 130 or 143 stopped; the same command goes on."
 )
 @click.argument("file", metavar="EXP.yaml", type=click.Path(path_type=Path))
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
@@ -47,18 +47,19 @@ def experiment(file: Path, settings: tuple[str, ...], lang: str, as_json: bool) 
     calm_libraries()
     from fourge.harness.experiment import experiment as run_experiment
     from fourge.harness.training import Stop
+    from fourge.harness.work import Ended
 
-    stop, last = Stop(), None
+    stop = Stop()
     with signals(stop), TrainScreen(quiet=as_json) as screen:
         for event in run_experiment(plan, command=["fourge", *sys.argv[1:]], stop=stop,
                                     progress=screen.preparing, language=lang):  # fmt: skip
             show(event, screen, quiet=as_json)
-            last = event
-    _leave(last, plan.out, as_json=as_json)
+    assert isinstance(event, Ended), "an experiment ends with Ended"
+    leave(event, plan.out, as_json=as_json)
 
 
-def _leave(last: Any, folder: Path, *, as_json: bool) -> None:
-    ended: Ended = last
+def leave(ended: "Ended", folder: Path, *, as_json: bool) -> None:
+    """Say how it ended, and leave with its status."""
     if as_json:
         echo_json({"passed": ended.passed, "export": ended.export, "stopped": ended.stopped,
                    "record": folder})  # fmt: skip

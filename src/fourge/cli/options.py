@@ -24,6 +24,7 @@ class ModelName(StringParamType):
         return [*names, CompletionItem(incomplete, type="file")]
 
 
+COUNT = click.IntRange(1)
 MODEL = ModelName(EMBEDDED)
 MODEL_OR_SHAPE = ModelName(EMBEDDED, *SHAPES)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fourge.cli.options import (
+    COUNT,
     MODEL_OR_SHAPE,
     device_option,
     master_option,
@@ -36,8 +37,8 @@ GIB = 1 << 30
               help="Another value for one setting of RUN.yaml; may be repeated.")  # fmt: skip
 @click.option("--model", type=MODEL_OR_SHAPE, metavar="SHAPE|PATH",
               help="Without RUN.yaml: a model, or a shape such as qwen3-4b.")  # fmt: skip
-@click.option("--tokens", default=64, show_default=True, help="Tokens per sequence.")
-@click.option("--batch", default=1, show_default=True, help="Sequences.")
+@click.option("--tokens", default=64, show_default=True, type=COUNT, help="Tokens per sequence.")
+@click.option("--batch", default=1, show_default=True, type=COUNT, help="Sequences.")
 @master_option
 @moments_option
 @click.option("--scheme", default="w4a16", show_default=True,
@@ -46,7 +47,8 @@ GIB = 1 << 30
 @recompute_option
 @release_option
 @device_option
-@click.option("--world-size", default=1, show_default=True, help="Processes that share it.")
+@click.option("--world-size", default=1, show_default=True, type=COUNT,
+              help="Processes that share it.")  # fmt: skip
 @click.option("--link", metavar="SPEED",
               help="Of the network, as 200Gbit: what a step's traffic takes.")  # fmt: skip
 @click.option("--step-s", type=float, metavar="SECONDS",

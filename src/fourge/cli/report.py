@@ -20,7 +20,8 @@ PAGE, STDOUT = "report.html", Path("-")
 @overwrite_option
 @click.option("--compare", is_flag=True, help="One page for several runs, curve by curve.")
 @click.option("--live", is_flag=True, help="Serve the page on loopback while the run goes on.")
-@click.option("--port", default=0, help="Of --live.  [default: one that is free]")
+@click.option("--port", default=0, type=click.IntRange(0, 65535),
+              help="Of --live.  [default: one that is free]")  # fmt: skip
 @click.option("--report-to", "tracker", metavar="TRACKER",
               type=click.Choice(["tensorboard", "trackio", "mlflow", "wandb"]),
               help="Send the run's events to tensorboard, trackio, mlflow or wandb instead; with "

@@ -7,7 +7,7 @@
     out: experiments/ada
 
 ``train``, ``optim``, ``memory`` and ``guard`` are those of a run file, and hold for every attempt;
-an attempt is a list of ``name=value`` settings on top of them. ``mix`` says how often the three
+an attempt is a list of ``name=value`` settings on top of them. ``mix`` says how often the four
 files of data are drawn from. As many attempts are made as are listed, at most, each from the
 clean weights of ``model``.
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml  # type: ignore[import-untyped]
-from pydantic import model_validator
+from pydantic import ValidationError, model_validator
 
 from fourge.config.reading import load_settings, refuse_broken
 from fourge.config.rules import broken_rules
@@ -36,7 +36,8 @@ from fourge.config.settings import (
     PathHere,
     TrainSettings,
 )
-from fourge.config.strict import Strict, dotted
+from fourge.config.strict import Strict, dotted, explain
+from fourge.core.errors import FormatError
 
 
 class Recorded(Strict):
@@ -49,8 +50,20 @@ class Recorded(Strict):
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
-        """What ``to_yaml`` wrote; files that it names may be gone since."""
-        return cls.model_validate(yaml.safe_load(text))
+        """What ``to_yaml`` wrote; files that it names may be gone since.
+
+        Raises:
+            FormatError: it was written by another version, or was edited.
+        """
+        try:
+            return cls.model_validate(yaml.safe_load(text))
+        except (ValidationError, yaml.YAMLError) as error:
+            mistakes = explain(cls, error) if isinstance(error, ValidationError) else [error]
+            raise FormatError(
+                "The recorded settings cannot be read.",
+                why="; ".join(str(mistake) for mistake in mistakes),
+                fix="use the version of fourge that wrote them, or begin anew with another out",
+            ) from error
 
     def digest(self) -> str:
         """The same for the same settings, however the file was written."""

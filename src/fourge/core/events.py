@@ -19,6 +19,7 @@ from fourge.core.files import write_errors
 VERSION = 1
 FILE = "events.jsonl"
 RUN_FILE = "run.yaml"  # beside it: every setting of the run, as resolved
+EXPORT = "export"  # and what became of the model
 
 
 class EventLog:

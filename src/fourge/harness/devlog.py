@@ -13,7 +13,6 @@ from fourge.core.files import whole_file
 from fourge.data.shipped import shipped
 from fourge.harness.record import Artifact, read_record
 
-LANGUAGES = ("en", "zh-TW")
 DEVLOG, ARTIFACTS = "devlog.md", "artifacts.md"
 NONE_PASSES, ALL_PASS = "no share passes", "every gate passes"
 

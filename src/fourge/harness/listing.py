@@ -12,10 +12,11 @@ from fourge.config.experiment import Experiment
 from fourge.config.run import Run, difference
 from fourge.core.content import digest_of_path
 from fourge.core.errors import ConfigError, FormatError
-from fourge.core.events import FILE, read_events
+from fourge.core.events import EXPORT, FILE, read_events
 from fourge.harness.record import Artifact, Record, read_record
 
 Kind = Literal["run", "experiment"]
+State = Literal["as recorded", "changed", "gone", "not here"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Link:
     purpose: str
     path: str
     digest: str
-    state: Literal["as recorded", "changed", "gone", "not here"]
+    state: State
 
 
 def find(folder: Path) -> list[Summary]:
@@ -163,7 +164,7 @@ def _holding(record: Record, path: Path) -> Artifact | None:
     return None
 
 
-def _now(artifact: Artifact) -> Literal["as recorded", "changed", "gone", "not here"]:
+def _now(artifact: Artifact) -> State:
     if not artifact.parent:  # the start is any model, by its weights and not by its files
         return "not here"
     path = Path(artifact.path) / artifact.weights
@@ -174,11 +175,15 @@ def _now(artifact: Artifact) -> Literal["as recorded", "changed", "gone", "not h
 
 def _in_run(path: Path, folder: Path) -> Iterator[Link]:
     """A run's export: made by its settings and data, from its base."""
-    started = next((e for e in read_events(folder / FILE) if e["kind"] == "started"), None)
-    if started is None:
+    events = {event["kind"]: event for event in read_events(folder / FILE)}
+    started, finished = events.get("started"), events.get("finished", {})
+    export = folder / EXPORT
+    if started is None or export not in (path, *path.parents):
         return
     model = settings_of(folder).model.path
-    yield Link(path.name, "file", str(path), digest_of_path(path), "as recorded")
+    recorded, found = finished.get("digest", ""), digest_of_path(export)
+    state: State = "not here" if not recorded else "as recorded" if found == recorded else "changed"
+    yield Link(EXPORT, "export", str(export), found, state)
     yield Link("data", "data", str(folder), started["data"], "not here")
     yield Link("settings", "settings", str(folder), started["config"], "not here")
     yield Link("start", "start", model, started["base"], "not here")

@@ -12,11 +12,10 @@ from fourge.checkpoint import store
 from fourge.checkpoint.state import StoredState
 from fourge.config.run import Run, difference
 from fourge.core.errors import ConfigError, OutputError
-from fourge.core.events import FILE, RUN_FILE
+from fourge.core.events import EXPORT, FILE, RUN_FILE
 from fourge.harness.planning import Planned
 from fourge.harness.setup import Checked, Ready, checkpoint_folder
 
-EXPORT = "export"
 _FREE = re.compile(
     r"train\.(save_every|keep_checkpoints)|memory\.|guard\.|out:|data\.mix\.\d+\.path:"
 )

@@ -17,7 +17,7 @@ import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,15 @@ from fourge import __version__
 from fourge.checkpoint import store
 from fourge.checkpoint.state import StoredState
 from fourge.config.run import Run
+from fourge.core.content import digest_of_path
 from fourge.core.crew import ALONE, Crew
 from fourge.core.errors import FourgeError, OutputError
-from fourge.core.events import FILE, RUN_FILE, EventLog
+from fourge.core.events import EXPORT, FILE, RUN_FILE, EventLog
 from fourge.core.files import whole_file, write_errors
 from fourge.guard.client import Beat
 from fourge.harness.agreeing import examined, require_same_model
 from fourge.harness.exporting import write_export
-from fourge.harness.resuming import EXPORT, Begin, last_checkpoint, require_same_base
+from fourge.harness.resuming import Begin, last_checkpoint, require_same_base
 from fourge.harness.saving import Saved, Saver
 from fourge.harness.setup import Progress, Ready, make_ready
 from fourge.harness.surroundings import surroundings
@@ -72,6 +73,7 @@ class Finished:
     stopped: int
     export: Path | None
     reason: str = ""
+    digest: str = field(default="", compare=False)  # of the export
 
 
 Happened = Started | StepResult | Saved | Finished
@@ -198,7 +200,9 @@ def _stepped(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
     if saver.done < ready.checked.steps:
         yield Finished(saver.done, stop.signal, None, stop.reason)
     else:
-        yield Finished(saver.done, 0, write_export(ready, ready.checked.run.out / EXPORT))
+        export = write_export(ready, ready.checked.run.out / EXPORT)
+        digest = digest_of_path(export) if crew.is_first else ""
+        yield Finished(saver.done, 0, export, digest=digest)
 
 
 def _between(guard: Beat, saver: "Saver", stop: Stop, ready: Ready) -> bool:

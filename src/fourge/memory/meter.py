@@ -15,8 +15,6 @@ all, hence what is left of the machine always counts too.
 from dataclasses import dataclass
 from typing import Literal
 
-import psutil
-
 from fourge.core.units import size
 from fourge.guard.counters import Reading
 from fourge.memory.nvml import Device
@@ -57,20 +55,3 @@ class Memory:
         if host.left < host.available:
             return f"the cgroup's limit of {size(host.cgroup_limit or 0)}"
         return f"MemAvailable, of {size(host.total)}"
-
-
-def tree_bytes(pid: int) -> int:
-    """Memory of a process and all its descendants, each shared page counted once.
-
-    The sum of PSS: a page that n processes share counts 1/n for each. The sum of what each has
-    resident would count the shared pages of a fork n times.
-    """
-    root = psutil.Process(pid)
-    return sum(_pss(process) for process in (root, *root.children(recursive=True)))
-
-
-def _pss(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_full_info().pss)
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):  # gone since it was listed
-        return 0
