@@ -40,9 +40,7 @@ def test_a_model_that_was_taught_nothing_fails_and_is_shown_why(model: str) -> N
 
 
 def test_a_model_that_passes_leaves_with_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(
-        model: str, questions: Questions, *how: object, path: str = "auto"
-    ) -> Results:
+    def answer(model: str, questions: Questions, *how: object, path: str = "auto") -> Results:
         texts = {"identity": "我是 F# 之神。", "abilities": "?"}
         said = [Said(texts.get(probe.set, "好。"), 3, True) for probe in questions.probes]
         for at, probe in enumerate(questions.probes):
