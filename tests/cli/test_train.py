@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from fourge.cli.train import train
 from fourge.config.run import Run, load_run
+from fourge.core.content import digest_of_path
 from fourge.core.errors import FourgeError, OutputError
 from fourge.core.events import read_events
 from fourge.nvfp4 import compiled
@@ -69,6 +70,7 @@ def test_json_is_one_document_and_nothing_else(model: Path, tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {
         "step": 6, "stopped": 0, "export": str(tmp_path / "out" / "export"), "reason": "",
+        "digest": digest_of_path(tmp_path / "out" / "export"),
     }  # fmt: skip
     assert "step 1/6" not in result.stderr
 
