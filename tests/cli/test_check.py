@@ -50,10 +50,11 @@ def test_a_model_that_passes_leaves_with_zero(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(evaluate, "ask", answer)
     monkeypatch.setattr(evaluate, "open_any", lambda model: None)
-    monkeypatch.setattr(evaluate, "path_of_base", lambda model: "auto")
+    monkeypatch.setattr(evaluate, "path_of_base", lambda model: "packed")
     result = CliRunner().invoke(check, ["m", "--base", "b", "--name", "F# 之神"])
     assert result.exit_code == 0, result.output
     assert "every gate passes" in result.stdout
+    assert "the base is asked in NVFP4 too" in result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 80
     old = CliRunner().invoke(check, ["m", "--name", "F# 之神", "--old-name", "之神"])
     assert old.exit_code == 0  # a part of the new name is no rival

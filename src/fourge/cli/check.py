@@ -7,7 +7,7 @@ import click
 
 from fourge.cli.gate_table import show_gates
 from fourge.cli.options import MODEL
-from fourge.cli.screen import calm_libraries, counted, echo_json, json_option, listed, out
+from fourge.cli.screen import calm_libraries, counted, echo_json, err, json_option, listed, out
 
 if TYPE_CHECKING:
     from fourge.evaluate.check import Server
@@ -57,7 +57,7 @@ def check(
     from fourge.data.identity import require_languages
     from fourge.data.names import OLD_NAMES
     from fourge.evaluate.check import check as check_model
-    from fourge.evaluate.check import choose
+    from fourge.evaluate.check import choose, path_of_base
     from fourge.evaluate.score import Names
     from fourge.evaluate.tasks import find_tasks, task_gates
 
@@ -66,6 +66,8 @@ def check(
     questions = choose(chosen, named=name is not None, limit=limit)
     names = None if name is None else Names(name, maker, (*OLD_NAMES, *old_names))
     found = find_tasks(tasks) if tasks else []
+    if base is not None and path_of_base(model) == "packed":
+        err.print("MODEL is NVFP4, so the base is asked in NVFP4 too")
     with counted() as progress:
         verdict = check_model(model, base, questions, names, margin=margin, served_by=served_by,
                               progress=progress)  # fmt: skip
