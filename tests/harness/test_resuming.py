@@ -1,5 +1,6 @@
 """A run resumed is the run undisturbed, or it is refused."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,18 @@ def test_a_run_that_is_complete_is_exported_again(model: Path, tmp_path: Path) -
     assert finished == Finished(6, 0, run.out / "export")
     assert (run.out / "export" / "model.safetensors").exists()
     assert final_tensors(run).keys() == before.keys()
+
+
+def test_what_a_kill_left_of_a_checkpoint_goes_also_if_no_step_is_left(
+    model: Path, tmp_path: Path
+) -> None:
+    run = run_of(tmp_path, model)
+    list(train(run))
+    folder, dead = checkpoint_folder(run), subprocess.Popen(["true"])
+    dead.wait()
+    (folder / f".step-000003.{dead.pid}.partial").mkdir()
+    list(train(run, resume=True))
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize("what", ["whole", "stopped", "begun"])

@@ -35,7 +35,7 @@ from fourge.harness.agreeing import examined, require_same_model
 from fourge.harness.exporting import write_export
 from fourge.harness.resuming import Begin, last_checkpoint, require_same_base
 from fourge.harness.saving import Saved, Saver
-from fourge.harness.setup import Progress, Ready, make_ready
+from fourge.harness.setup import Progress, Ready, checkpoint_folder, make_ready
 from fourge.harness.surroundings import surroundings
 from fourge.train.loop import StepResult, Stopped, steps
 from fourge.train.relief import give_back
@@ -145,6 +145,8 @@ def trained(ready: Ready, begin: Begin, stop: Stop) -> Iterator[Happened]:
         if begin.planned is not None:
             log.write("planned", **begin.planned.numbers())
         _write_run_file(run)  # after the record is begun: killed between, the run can be resumed
+        if begin.first > 1:  # killed while removing a checkpoint after the last: nothing else would
+            store.prune(checkpoint_folder(run), run.train.keep_checkpoints)
         yield from _recorded(ready, log, begin, stop)
 
 
