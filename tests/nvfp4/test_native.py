@@ -16,6 +16,7 @@ from fourge.core.errors import FormatError
 from fourge.nvfp4 import gemm, native
 from fourge.nvfp4.compiled import has_cpp_compiler
 from fourge.nvfp4.gemm import dense, dequant_linear
+from fourge.nvfp4.linear import Nvfp4Linear
 from fourge.nvfp4.matrix import Nvfp4Matrix, dequantize, quantize
 
 CODES = quantize(torch.ones(4, 32))
@@ -98,7 +99,7 @@ def test_a_value_that_is_not_finite_is_refused(value: float, dtype: torch.dtype)
 
 @needs_kernels
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 140), st.integers(1, 20), st.integers(1, 20), st.integers(0, 99))
+@given(st.integers(1, 140), st.integers(1, 20), st.integers(1, 150), st.integers(0, 99))
 def test_a_product_is_that_of_the_decoded_weight_within_the_bound(
     rows: int, blocks: int, count: int, seed: int
 ) -> None:
@@ -119,6 +120,10 @@ def test_decoding_is_the_reference_bit_for_bit(shape: tuple[int, int]) -> None:
     reference = dequantize(matrix, kernel="reference")
     assert torch.equal(out.view(torch.int32), reference.view(torch.int32))  # the sign of zeros too
     assert torch.equal(dense(matrix, torch.float32), reference)
+    rounded = reference.bfloat16()
+    narrow = native.decode_(matrix, torch.empty(shape, dtype=torch.bfloat16))
+    assert torch.equal(narrow.view(torch.int16), rounded.view(torch.int16))
+    assert torch.equal(dense(matrix, torch.bfloat16), rounded)
 
 
 @needs_kernels
@@ -130,12 +135,14 @@ def test_every_code_and_every_scale_decodes_as_the_reference_does() -> None:
     reference = dequantize(matrix, kernel="reference")
     assert torch.equal(out.nan_to_num(7.0), reference.nan_to_num(7.0))
     assert torch.equal(out.isnan(), reference.isnan())
+    narrow = native.decode_(matrix, torch.empty(matrix.shape, dtype=torch.bfloat16))
+    assert torch.equal(narrow.nan_to_num(7.0), reference.bfloat16().nan_to_num(7.0))
 
 
 @needs_kernels
 def test_neither_threads_nor_other_rows_change_a_bit() -> None:
     matrix, bf16_RC = random_matrix(777, 272), torch.randn(777, 272).bfloat16()
-    x = torch.randn(23, 272)
+    x = torch.randn(87, 272)
     together = native.times_codes(x, matrix, None), native.times_dense(x, bf16_RC, None)
     threads = torch.get_num_threads()
     try:
@@ -145,7 +152,7 @@ def test_neither_threads_nor_other_rows_change_a_bit() -> None:
             assert torch.equal(native.times_dense(x, bf16_RC, None), together[1])
     finally:
         torch.set_num_threads(threads)
-    for m in range(23):
+    for m in range(87):
         alone = x[m : m + 1]
         assert torch.equal(native.times_codes(alone, matrix, None)[0], together[0][m])
         assert torch.equal(native.times_dense(alone, bf16_RC, None)[0], together[1][m])
@@ -156,14 +163,15 @@ def test_wider_registers_change_no_bit(monkeypatch: pytest.MonkeyPatch, tmp_path
     matrix, bf16_RC, x = (
         random_matrix(131, 272),
         torch.randn(131, 272).bfloat16(),
-        torch.randn(19, 272),
+        torch.randn(87, 272),
     )
 
     def products() -> list[Tensor]:
         native._kernels.cache_clear()
         out = native.decode_(matrix, torch.empty(131, 272))
-        few = [native.times_codes(x[:count], matrix, None) for count in range(1, 20)]
-        return [out, native.times_dense(x, bf16_RC, None), *few]
+        narrow = native.decode_(matrix, torch.empty(131, 272, dtype=torch.bfloat16))
+        few = [native.times_codes(x[:count], matrix, None) for count in range(1, 88)]
+        return [out, narrow, native.times_dense(x, bf16_RC, None), *few]
 
     as_it_is = products()
     with monkeypatch.context() as narrow:
@@ -196,6 +204,9 @@ def test_the_rule_is_rows_dtype_device_and_grad_mode() -> None:
     most, narrow = native.MOST_ROWS, torch.zeros(4, 32, dtype=torch.bfloat16)
     assert native.takes_codes(torch.zeros(most, 32), CODES)
     assert not native.takes_codes(torch.zeros(most + 1, 32), CODES)
+    steps = native.MOST_STEPS
+    assert native.takes_codes(torch.zeros(steps, 32), CODES, is_step=True)
+    assert not native.takes_codes(torch.zeros(steps + 1, 32), CODES, is_step=True)
     assert not native.takes_codes(torch.zeros(0, 32), CODES)
     assert not native.takes_codes(torch.zeros(1, 32, dtype=torch.bfloat16), CODES)
     assert not native.takes_codes(torch.zeros(1, 32, device="meta"), CODES)
@@ -232,6 +243,18 @@ def test_the_linear_product_follows_the_rule(monkeypatch: pytest.MonkeyPatch) ->
         assert len(decoded) == expected
 
 
+@needs_kernels
+def test_one_token_of_each_text_is_multiplied_by_the_codes_and_a_text_as_torch_does() -> None:
+    layer = Nvfp4Linear(torch.nn.Linear(64, 48), scheme="w4a16", backend="dequant")
+    x, torchs = torch.randn(20, 64), dense(layer.codes(), torch.float32)
+    text = torch.nn.functional.linear(x, torchs, layer.bias)
+    steps = native.times_codes(x, layer.codes(), layer.bias)
+    assert torch.equal(layer(x[None])[0], text)
+    assert torch.equal(layer(x), text)
+    assert torch.equal(layer(x[:, None])[:, 0], steps)
+    assert torch.allclose(steps, text, atol=1e-5)
+
+
 def without_kernels(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Everything is computed all the same."""
     native._kernels.cache_clear()
@@ -239,7 +262,7 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert not native.takes_codes(x, CODES)
-            assert not native.can_write(torch.zeros(1))
+            assert not native.can_use(torch.zeros(1))
             expected = torch.nn.functional.linear(x, dequantize(matrix))
             assert torch.equal(dequant_linear(x, matrix, None), expected)
     native._kernels.cache_clear()

@@ -38,7 +38,7 @@ def test_the_square_is_that_of_torch_s_norm(
 def test_the_compiled_sum_is_the_plain_one_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     grad = torch.randn(301, 263).bfloat16()
-    monkeypatch.setattr(native, "can_read", lambda values: False)
+    monkeypatch.setattr(native, "can_use", lambda values: False)
     found = square_of(grad)
     assert found == pytest.approx(grad.double().square().sum().item(), rel=1e-6)
     monkeypatch.setattr(compiled, "_can_compile", lambda device: False)
@@ -52,7 +52,7 @@ def test_the_native_sum_of_a_row_is_the_plain_one_bit_for_bit(
     torch.manual_seed(0)
     grad = (torch.randn(300, WIDTH) * torch.exp(4 * torch.randn(300, WIDTH))).to(dtype)
     of_rows, of_all = [square_of(row) for row in grad], square_of(grad)
-    monkeypatch.setattr(native, "can_read", lambda values: False)
+    monkeypatch.setattr(native, "can_use", lambda values: False)
     assert of_rows == [square_of(row) for row in grad]
     assert of_all == pytest.approx(square_of(grad), rel=1e-14)
 

@@ -2,8 +2,8 @@
 
 ``dequant``  decode the weight into a scratch buffer of the activation's dtype and multiply as
              usual. Any device. The buffer is one matrix, reused by every layer.
-             On a CPU up to 8 rows, as in decoding token by token, are multiplied by the codes
-             themselves (``native.py``): the same weights, summed in another order.
+             On a CPU up to 8 rows, or one token of each of up to 128 texts, are multiplied by the
+             codes themselves (``native.py``): the same weights, summed in another order.
 ``fp4``      both operands stay in 4 bits and ``torch.nn.functional.scaled_mm`` multiplies them on
              the tensor cores. CUDA, compute capability 10.0 and up (12.1, the DGX Spark,
              included); needs quantised activations, so scheme ``w4a4``. This path has not been
@@ -99,7 +99,7 @@ def dense(matrix: Nvfp4Matrix, dtype: torch.dtype) -> Tensor:
     out = scratch(matrix.shape, dtype, matrix.packed_RC.device)
     if out.is_meta:  # a plan's: there is a size, and no value to decode
         return out
-    return native.decode_(matrix, out) if native.can_write(out) else dequantize(matrix, out=out)
+    return native.decode_(matrix, out) if native.can_use(out) else dequantize(matrix, out=out)
 
 
 def scratch_nbytes(shapes: Iterable[tuple[int, int]], dtype: torch.dtype) -> int:
@@ -107,9 +107,11 @@ def scratch_nbytes(shapes: Iterable[tuple[int, int]], dtype: torch.dtype) -> int
     return max((rows * cols for rows, cols in shapes), default=0) * dtype.itemsize
 
 
-def dequant_linear(x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None) -> Tensor:
-    """``x @ weight.T + bias``, in the dtype of ``x``."""
-    if native.takes_codes(x, weight):
+def dequant_linear(
+    x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None, *, is_step: bool = False
+) -> Tensor:
+    """``x @ weight.T + bias`` in the dtype of ``x``; ``is_step``: one token of each of some texts."""
+    if native.takes_codes(x, weight, is_step=is_step):
         return native.times_codes(x, weight, bias)
     return functional.linear(x, dense(weight, x.dtype), bias)
 

@@ -183,7 +183,8 @@ class Nvfp4Linear(nn.Linear):
         if torch.is_grad_enabled():
             y: Tensor = _Multiply.apply(flat, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
         else:  # autograd's bookkeeping takes longer than a row of a small layer
-            y = _product(flat, self.codes(), self.bias, self)[1]
+            is_step = x.dim() > 2 and x.shape[-2] == 1
+            y = _product(flat, self.codes(), self.bias, self, is_step=is_step)[1]
         return y.view(*x.shape[:-1], self.out_features)
 
     def quantized_input(self, x: Tensor) -> Tensor:
@@ -209,7 +210,12 @@ class Nvfp4Linear(nn.Linear):
 
 
 def _product(
-    x: Tensor, matrix: Nvfp4Matrix, bias: Tensor | None, layer: Nvfp4Linear
+    x: Tensor,
+    matrix: Nvfp4Matrix,
+    bias: Tensor | None,
+    layer: Nvfp4Linear,
+    *,
+    is_step: bool = False,
 ) -> tuple[Tensor | Nvfp4Matrix, Tensor]:
     """What the GEMM sees of activation rows, and what it gives."""
     bias = None if bias is None else bias.to(x.dtype)
@@ -219,7 +225,7 @@ def _product(
         y = product(lambda: fp4_matmul(activation, matrix, x.dtype))
         return activation, y if bias is None else y + bias
     seen = layer.quantized_input(x)
-    return seen, product(lambda: dequant_linear(seen, matrix, bias))
+    return seen, product(lambda: dequant_linear(seen, matrix, bias, is_step=is_step))
 
 
 class _Multiply(torch.autograd.Function):

@@ -32,16 +32,31 @@ struct Scales {
 
 const Scales scales;
 
-// Sixteen floats, as many as a block has: one register or two. Sums are the same, bit for bit.
+constexpr int32_t NAN_BF16 = 0x7fc0;  // what torch makes of one
+
+// Sixteen floats, as many as a block has: one register or two. Sums are the same, bit for bit. As
+// bf16 they are rounded to nearest, ties to even.
 #ifdef __AVX512F__
-constexpr int64_t TILE = 8;  // activation rows that share what is decoded
+constexpr int64_t TILE = 8;    // activation rows that share what is decoded
+constexpr int64_t ACROSS = 4;  // sixteens of activation rows side by side
 
 struct Sixteen {
     __m512 all;
 
     static Sixteen zero() { return {_mm512_setzero_ps()}; }
+    static Sixteen all_of(float value) { return {_mm512_set1_ps(value)}; }
     static Sixteen load(const float* at) { return {_mm512_loadu_ps(at)}; }
     void store(float* at) const { _mm512_storeu_ps(at, all); }
+
+    void store(uint16_t* at) const {
+        const __m512i bits = _mm512_castps_si512(all), one = _mm512_set1_epi32(1);
+        const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+        const __m512i up = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+        const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, up), 16);
+        const __mmask16 is_number = _mm512_cmp_ps_mask(all, all, _CMP_ORD_Q);
+        const __m512i result = _mm512_mask_blend_epi32(is_number, _mm512_set1_epi32(NAN_BF16), rounded);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(result));
+    }
 
     static Sixteen from_bf16(const uint16_t* at) {
         const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
@@ -70,16 +85,32 @@ struct Sixteen {
 };
 #else
 constexpr int64_t TILE = 4;
+constexpr int64_t ACROSS = 1;
 
 struct Sixteen {
     __m256 low, high;
 
     static Sixteen zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+    static Sixteen all_of(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
     static Sixteen load(const float* at) { return {_mm256_loadu_ps(at), _mm256_loadu_ps(at + 8)}; }
 
     void store(float* at) const {
         _mm256_storeu_ps(at, low);
         _mm256_storeu_ps(at + 8, high);
+    }
+
+    static __m256i to_bf16(__m256 value) {
+        const __m256i bits = _mm256_castps_si256(value), one = _mm256_set1_epi32(1);
+        const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), one);
+        const __m256i up = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+        const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
+        const __m256i is_number = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_ORD_Q));
+        return _mm256_blendv_epi8(_mm256_set1_epi32(NAN_BF16), rounded, is_number);
+    }
+
+    void store(uint16_t* at) const {
+        const __m256i packed = _mm256_packus_epi32(to_bf16(low), to_bf16(high));  // halves mixed
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm256_permute4x64_epi64(packed, 0xd8));
     }
 
     static __m256 eight(const uint16_t* at) {
@@ -231,6 +262,145 @@ void times(const float* x, const Weight& weight, float* y, int64_t m_rows, int64
         for (int64_t m = 0; m < m_rows; m += TILE)
             times_at_most<TILE>(m_rows - m, x + m * weight.cols, weight, r, end, y + m * rows, rows);
     }
+}
+
+// --- many activation rows: sixteen of them in a register, a weight in all of its lanes ------------
+//
+// Sums are those of `times`, bit for bit: what stands in one lane there is summed by itself here,
+// and the sixteen sums are added in the order of `sum`.
+
+constexpr int64_t ROWS = 6;  // weight rows of a tile: sums for them and ACROSS fill the registers
+
+// A sixteens of activation rows, block by block, times one lane of R rows of float32 weights.
+template <int64_t A, int64_t R>
+void across_tile(const float* x_BM, const float* weight_RC, int64_t cols, float* out_RM) {
+    Sixteen sums[R][A];
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 16
+        for (int a = 0; a < A; ++a) sums[i][a] = Sixteen::zero();
+    for (int64_t b = 0; b < cols / BLOCK; ++b) {
+        Sixteen x[A];
+#pragma GCC unroll 16
+        for (int a = 0; a < A; ++a) x[a] = Sixteen::load(x_BM + (b * A + a) * BLOCK);
+#pragma GCC unroll 16
+        for (int i = 0; i < R; ++i) {
+            const Sixteen value = Sixteen::all_of(weight_RC[i * cols + b * BLOCK]);
+#pragma GCC unroll 16
+            for (int a = 0; a < A; ++a) sums[i][a].add_product(value, x[a]);
+        }
+    }
+    for (int i = 0; i < R; ++i)
+        for (int a = 0; a < A; ++a) sums[i][a].store(out_RM + (i * A + a) * BLOCK);
+}
+
+// The sum of 2**L lanes: of `lane`, and of those that `sum` adds to it before it adds others.
+template <int64_t A, int64_t R, int64_t L>
+void across_lanes(const float* x_LBM, const float* weight_RC, int64_t cols, int64_t lane,
+                  float* out_RM) {
+    if constexpr (L == 0) {
+        across_tile<A, R>(x_LBM + lane * (cols / BLOCK) * A * BLOCK, weight_RC + lane, cols, out_RM);
+    } else {
+        float other_RM[R * A * BLOCK];
+        across_lanes<A, R, L - 1>(x_LBM, weight_RC, cols, lane, out_RM);
+        across_lanes<A, R, L - 1>(x_LBM, weight_RC, cols, lane + (BLOCK >> L), other_RM);
+        for (int64_t i = 0; i < R * A * BLOCK; ++i) out_RM[i] += other_RM[i];
+    }
+}
+
+template <int64_t A, int64_t R>
+void across_at_most(int64_t across, int64_t weight_rows, const float* x_LBM, const float* weight_RC,
+                    int64_t cols, float* out_RM) {
+    if constexpr (A > 1)
+        if (across < A)
+            return across_at_most<A - 1, R>(across, weight_rows, x_LBM, weight_RC, cols, out_RM);
+    if constexpr (R > 1)
+        if (weight_rows < R)
+            return across_at_most<A, R - 1>(across, weight_rows, x_LBM, weight_RC, cols, out_RM);
+    across_lanes<A, R, 4>(x_LBM, weight_RC, cols, 0, out_RM);
+}
+
+// Activation rows [M, C] in groups of ACROSS sixteens, each lane by lane; zeros fill the last.
+struct Across {
+    static constexpr int64_t GROUP = ACROSS * BLOCK;
+    const float* values;
+    int64_t m_rows, cols;
+
+    // The memory stays for the thread's next product: to be given fresh pages takes longer than to
+    // fill them.
+    Across(const float* x_MC, int64_t m_rows, int64_t cols, int threads)
+        : m_rows(m_rows), cols(cols) {
+        static thread_local std::vector<float> kept;
+        const int64_t sixteens = (m_rows + BLOCK - 1) / BLOCK;
+        kept.resize(std::max<size_t>(kept.size(), sixteens * BLOCK * cols));
+        float* const out = kept.data();
+        values = out;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+        for (int64_t b = 0; b < cols; b += BLOCK)
+            for (int64_t first = 0; first < m_rows; first += BLOCK) fill(x_MC, first, b, out);
+    }
+
+    // Sixteen rows, sixteen columns.
+    void fill(const float* x_MC, int64_t first, int64_t b, float* out) const {
+        const int64_t group = first / GROUP * GROUP, width = sixteens(group) * BLOCK;
+        const int64_t count = std::min(BLOCK, m_rows - first);
+        for (int64_t lane = 0; lane < BLOCK; ++lane) {
+            const int64_t place = lane * (cols / BLOCK) + b / BLOCK;
+            float* const at = out + group * cols + place * width + (first - group);
+            for (int64_t m = 0; m < count; ++m) at[m] = x_MC[(first + m) * cols + b + lane];
+            for (int64_t m = count; m < BLOCK; ++m) at[m] = 0.0f;
+        }
+    }
+
+    // Of the group that begins with this row.
+    int64_t sixteens(int64_t group) const {
+        return std::min(ACROSS, (m_rows - group + BLOCK - 1) / BLOCK);
+    }
+};
+
+// y [M, R] = x [M, C] @ weight [R, C].T; each weight is decoded once.
+template <class Weight>
+void times_many(const float* x_MC, const Weight& weight, float* y, int64_t m_rows, int64_t rows,
+                int threads) {
+    const Across x(x_MC, m_rows, weight.cols, threads);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        std::vector<float> decoded(ROWS * weight.cols);
+        float out[ROWS * Across::GROUP];
+#pragma omp for schedule(dynamic, 8)
+        for (int64_t r = 0; r < rows; r += ROWS) {
+            const int64_t count = std::min(ROWS, rows - r);
+            for (int64_t i = 0; i < count; ++i)
+                for (int64_t b = 0; b < weight.cols / BLOCK; ++b)
+                    weight.row(r + i).block(b).store(decoded.data() + i * weight.cols + BLOCK * b);
+            for (int64_t first = 0; first < m_rows; first += Across::GROUP) {
+                const int64_t across = x.sixteens(first);
+                across_at_most<ACROSS, ROWS>(across, count, x.values + first * weight.cols,
+                                             decoded.data(), weight.cols, out);
+                const int64_t last = std::min(m_rows - first, Across::GROUP);
+                for (int64_t m = 0; m < last; ++m)
+                    for (int64_t i = 0; i < count; ++i)
+                        y[(first + m) * rows + r + i] = out[i * across * BLOCK + m];
+            }
+        }
+    }
+}
+
+template <class Weight>
+void times_any(const float* x, const Weight& weight, float* y, int64_t m_rows, int64_t rows,
+               int threads) {
+    (m_rows > TILE ? times_many<Weight> : times<Weight>)(x, weight, y, m_rows, rows, threads);
+}
+
+template <class Value>
+void decode(const uint8_t* packed_RC, const uint8_t* scale_RB, const float* tensor_scale,
+            Value* out_RC, int64_t rows, int64_t cols, int threads) {
+    const Units units(*tensor_scale);
+    const Codes weight{packed_RC, scale_RB, units, cols};
+#pragma omp parallel for schedule(dynamic, 64) num_threads(threads) if (threads > 1)
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t b = 0; b < cols / BLOCK; ++b)
+            weight.row(r).block(b).store(out_RC + r * cols + BLOCK * b);
 }
 
 // --- from weights to codes, as recipe.py's FOURGE chooses them: every operation in its order ------
@@ -421,27 +591,29 @@ extern "C" bool encode_float32(const float* weight, const float* tensor_scale, u
 extern "C" void times_codes(const float* x, const uint8_t* packed_RC, const uint8_t* scale_RB,
                             const float* tensor_scale, float* y, int64_t m_rows, int64_t rows,
                             int64_t cols, int threads) {
-    times(x, Codes{packed_RC, scale_RB, Units(*tensor_scale), cols}, y, m_rows, rows, threads);
+    const Units units(*tensor_scale);
+    times_any(x, Codes{packed_RC, scale_RB, units, cols}, y, m_rows, rows, threads);
 }
 
-extern "C" void decode_codes(const uint8_t* packed_RC, const uint8_t* scale_RB,
-                             const float* tensor_scale, float* out_RC, int64_t rows, int64_t cols,
-                             int threads) {
-    const Units units(*tensor_scale);
-    const Codes weight{packed_RC, scale_RB, units, cols};
-#pragma omp parallel for schedule(dynamic, 64) num_threads(threads) if (threads > 1)
-    for (int64_t r = 0; r < rows; ++r)
-        for (int64_t b = 0; b < cols / BLOCK; ++b)
-            weight.row(r).block(b).store(out_RC + r * cols + BLOCK * b);
+extern "C" void decode_float32(const uint8_t* packed_RC, const uint8_t* scale_RB,
+                               const float* tensor_scale, float* out_RC, int64_t rows, int64_t cols,
+                               int threads) {
+    decode(packed_RC, scale_RB, tensor_scale, out_RC, rows, cols, threads);
+}
+
+extern "C" void decode_bf16(const uint8_t* packed_RC, const uint8_t* scale_RB,
+                            const float* tensor_scale, uint16_t* out_RC, int64_t rows, int64_t cols,
+                            int threads) {
+    decode(packed_RC, scale_RB, tensor_scale, out_RC, rows, cols, threads);
 }
 
 // Here and below the columns are a multiple of 16 too.
 extern "C" void times_bf16(const float* x, const uint16_t* weight_RC, float* y, int64_t m_rows,
                            int64_t rows, int64_t cols, int threads) {
-    times(x, Bf16{weight_RC, cols}, y, m_rows, rows, threads);
+    times_any(x, Bf16{weight_RC, cols}, y, m_rows, rows, threads);
 }
 
 extern "C" void times_float32(const float* x, const float* weight_RC, float* y, int64_t m_rows,
                               int64_t rows, int64_t cols, int threads) {
-    times(x, Float32{weight_RC, cols}, y, m_rows, rows, threads);
+    times_any(x, Float32{weight_RC, cols}, y, m_rows, rows, threads);
 }

@@ -8,15 +8,19 @@ Here a block is decoded in registers, and the codes are all that is read. The sa
 weight under float32 activations (the head): its bits are the upper half of the float's. A float32
 head has the same kernel, so that a model's logits do not depend on what its file held it in.
 
+Of many rows (a batch that is decoded together) sixteen stand in a register, and a weight is decoded
+once for all of them: two thirds of the time of a decoded weight and torch's product at 64 rows.
+
 The numbers that are multiplied are those of ``dequantize``, bit for bit; only the order of the sum
 is another, so a result is off by at most 2**-24 * (C / 16 + 5) of the sum of magnitudes. A weight
 row is summed by one thread, and an activation row by itself, and registers of 512 bits sum in the
 order of two of 256: a result depends neither on the number of threads nor on the other rows nor on
 the processor.
 
-The rule: at most ``MOST_ROWS`` rows (of a dense weight ``MOST_ROWS_DENSE``), float32, on a CPU with
-AVX2, no gradient being recorded, nothing being traced. More rows are worth a decoded weight, which
-``decode_`` writes (bit for bit as ``dequantize``, sooner) and torch multiplies.
+The rule: at most ``MOST_ROWS`` rows (one token of each of up to ``MOST_STEPS`` texts; of a dense
+weight ``MOST_ROWS_DENSE``), float32, on a CPU with AVX2, no gradient being recorded, nothing being
+traced. More rows are worth a decoded weight, which ``decode_`` writes (bit for bit as
+``dequantize``, sooner) and torch multiplies.
 
 ``encode_`` is the way back, for our own recipe: a block's two candidate scales, its errors under
 both and its codes are found while its 16 values are in registers, by the operations of
@@ -51,8 +55,10 @@ from fourge.nvfp4.compiled import cpp_compiler
 if TYPE_CHECKING:
     from fourge.nvfp4.matrix import Nvfp4Matrix
 
-MOST_ROWS = 8  # at 16 a decoded weight and torch's product are faster, without AVX-512
+MOST_ROWS = 8  # of a text: more are multiplied as plain transformers does, to the same bits
+MOST_STEPS = 128  # beyond, a decoded weight and torch's product are as fast
 MOST_ROWS_DENSE = 64  # a float32 copy of a bf16 head, made for each product, costs more
+_DTYPES = (torch.bfloat16, torch.float32)
 _ALONE = 1 << 16  # weights below which a second thread costs more than it does
 _SOURCE = Path(__file__).with_suffix(".cpp")
 # Without the last, a product and a sum may be made one operation, which rounds once, not twice.
@@ -63,27 +69,31 @@ _WIDE = "-mavx512f"  # half the instructions, and the same sums
 logger = logging.getLogger(__name__)
 
 
-def takes_codes(x: Tensor, weight: "Nvfp4Matrix") -> bool:
-    """Whether ``times_codes`` is for these: by shape, dtype, device and grad mode alone."""
-    return 0 < len(x) <= MOST_ROWS and _takes(x) and weight.packed_RC.is_cpu
+def takes_codes(x: Tensor, weight: "Nvfp4Matrix", *, is_step: bool = False) -> bool:
+    """Whether ``times_codes`` is for these: by shape, dtype, device and grad mode alone.
+
+    The rows are tokens of a text, or (``is_step``) one of each of many texts.
+    """
+    most = MOST_STEPS if is_step else MOST_ROWS
+    return 0 < len(x) <= most and _takes(x) and weight.packed_RC.is_cpu
 
 
 def takes_dense(x: Tensor, weight_RC: Tensor) -> bool:
     """Whether ``times_dense`` is for these; also for no rows, which are not worth a copy of it."""
-    can_read = weight_RC.dtype in (torch.bfloat16, torch.float32) and not weight_RC.shape[1] % BLOCK
-    return can_read and len(x) <= MOST_ROWS_DENSE and _takes(x) and weight_RC.is_cpu
+    is_known = weight_RC.dtype in _DTYPES and weight_RC.is_cpu and not weight_RC.shape[1] % BLOCK
+    return is_known and len(x) <= MOST_ROWS_DENSE and _takes(x)
 
 
 def _takes(x: Tensor) -> bool:
-    return not torch.is_grad_enabled() and can_write(x)
+    return x.dtype == torch.float32 and not torch.is_grad_enabled() and can_use(x)
 
 
-def can_write(out: Tensor) -> bool:
-    """Whether there are kernels for such a tensor, and it has memory that they can use."""
+def can_use(values: Tensor) -> bool:
+    """Whether there are kernels for such values, and they have memory that a kernel can use."""
     return (
-        out.dtype == torch.float32
-        and out.is_cpu
-        and type(out) is Tensor  # a tracer's stand-in has none
+        values.dtype in _DTYPES
+        and values.is_cpu
+        and type(values) is Tensor  # a tracer's stand-in has none
         and not torch.compiler.is_compiling()
         and _kernels() is not None
     )
@@ -111,28 +121,19 @@ def times_dense(x: Tensor, weight_RC: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def decode_(weight: "Nvfp4Matrix", out_RC: Tensor) -> Tensor:
-    """``dequantize(weight, out=out_RC)`` for a contiguous buffer that ``can_write`` allows."""
+    """``dequantize(weight, out=out_RC)`` for a contiguous buffer that ``can_use`` allows."""
     rows, cols = weight.shape
     codes = _codes(weight)
+    is_bf16 = out_RC.dtype == torch.bfloat16
+    kernel = _loaded().decode_bf16 if is_bf16 else _loaded().decode_float32
     pointers = (*(part.data_ptr() for part in codes), out_RC.data_ptr())
-    _loaded().decode_codes(*pointers, rows, cols, _threads(rows * cols))
+    kernel(*pointers, rows, cols, _threads(rows * cols))
     return out_RC
-
-
-def can_read(values: Tensor) -> bool:
-    """Whether there are kernels that read such values: weights, gradients."""
-    return (
-        values.dtype in (torch.bfloat16, torch.float32)
-        and values.is_cpu
-        and type(values) is Tensor
-        and not torch.compiler.is_compiling()
-        and _kernels() is not None
-    )
 
 
 def can_encode(weight: Tensor, tensor_scale: Tensor) -> bool:
     """Whether ``encode_`` is for these, in place of the stages of ``recipe.FOURGE``."""
-    return can_read(weight) and float(tensor_scale) >= _LEAST_SCALE
+    return can_use(weight) and float(tensor_scale) >= _LEAST_SCALE
 
 
 def encode_(weight: Tensor, tensor_scale: Tensor, packed: Tensor, block_scale: Tensor) -> bool:
@@ -146,7 +147,7 @@ def encode_(weight: Tensor, tensor_scale: Tensor, packed: Tensor, block_scale: T
 
 
 def sum_of_squares(row_NK: Tensor) -> float:
-    """Of contiguous rows of 256 values that ``can_read`` allows."""
+    """Of contiguous rows of 256 values that ``can_use`` allows."""
     is_bf16 = row_NK.dtype == torch.bfloat16
     kernel = _loaded().squares_bf16 if is_bf16 else _loaded().squares_float32
     return float(kernel(row_NK.data_ptr(), len(row_NK), _threads(row_NK.numel())))
@@ -186,7 +187,8 @@ def _kernels() -> ctypes.CDLL | None:
         kernel.argtypes, kernel.restype = [pointer] * 4 + [count, ctypes.c_int], ctypes.c_bool
     for kernel in (kernels.squares_bf16, kernels.squares_float32):
         kernel.argtypes, kernel.restype = [pointer, count, ctypes.c_int], ctypes.c_double
-    kernels.decode_codes.argtypes = [pointer] * 4 + [count] * 2 + [ctypes.c_int]
+    for kernel in (kernels.decode_bf16, kernels.decode_float32):
+        kernel.argtypes = [pointer] * 4 + [count] * 2 + [ctypes.c_int]
     return kernels
 
 

@@ -28,7 +28,7 @@ def square_of(grad: Tensor) -> float:
     flat = grad.reshape(-1)
     whole = flat.numel() - flat.numel() % WIDTH
     row_NK = flat[:whole].view(-1, WIDTH)
-    if native.can_read(row_NK):
+    if native.can_use(row_NK):
         squares = native.sum_of_squares(row_NK)
     else:
         squares = float(_square_sums(row_NK).double().sum())
