@@ -28,7 +28,7 @@ from fourge.data.batch import whole_batch
 from fourge.model.build import load_model
 from fourge.model.shapes import SHAPES, random_model, shape_config
 from fourge.model.source import open_source
-from fourge.model.swap import KEEP_BF16, choose_device, compute_dtype, nvfp4_layers
+from fourge.model.swap import KEEP_BF16, choose_device, nvfp4_layers, training_dtype
 from fourge.nvfp4.gemm import Scheme
 from fourge.nvfp4.linear import Nvfp4Linear
 from fourge.nvfp4.matrix import Nvfp4Matrix
@@ -168,7 +168,7 @@ class OneStep:
             model = random_model(config, dtype).to(device)
         else:
             model = load_model(open_source(s.model), dtype=dtype, device=device)
-        compute = compute_dtype(device) if s.compute == "auto" else getattr(torch, s.compute)
+        compute = training_dtype(s.compute, device)
         self.named = prepare_(
             model, scheme=s.scheme, keep=KEEP_BF16, master=s.master, compute_dtype=compute,
             recompute=s.recompute,

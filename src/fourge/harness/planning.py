@@ -19,7 +19,7 @@ from fourge.memory.wanted import Wanted
 from fourge.model.build import LM_HEAD, loader_nbytes, untied_config
 from fourge.model.shapes import SHAPES, shape_config
 from fourge.model.source import Source, open_source
-from fourge.model.swap import choose_device, compute_dtype
+from fourge.model.swap import choose_device, training_dtype
 from fourge.train.prepare import storage_dtype
 
 BYTES_PER_TOKEN = 4  # of text in a data file: English has about that, with its JSON
@@ -58,7 +58,7 @@ def wanted_of_run(run: Run, *, taught_positions: int | None = None, world_size: 
 
 def wanted_of_model(model: str, *, device: str, compute: str = "auto", **settings: Any) -> Wanted:
     """What training a model or a named shape asks for; headers are read, weights are not."""
-    dtype = compute_dtype(torch.device(device)) if compute == "auto" else getattr(torch, compute)
+    dtype = training_dtype(compute, torch.device(device))
     if model in SHAPES:
         return Wanted(config=shape_config(model), device=device, compute=dtype, **settings)
     source = open_source(model)

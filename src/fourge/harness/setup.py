@@ -26,7 +26,7 @@ from fourge.model.calibration import calibrate_
 from fourge.model.digest import digest_of_weights
 from fourge.model.mixed import compute_in_
 from fourge.model.source import Source, open_source
-from fourge.model.swap import choose_device, compute_dtype
+from fourge.model.swap import choose_device, training_dtype
 from fourge.optim.adamw import AdamW, ClipMethod
 from fourge.optim.groups import GroupRule, grouped
 from fourge.optim.part import Part, whole
@@ -119,9 +119,7 @@ def make_ready(checked: Checked, progress: Progress, crew: Crew = ALONE) -> Read
     """Load the model and put it, the optimizer and the plan together."""
     run = checked.run
     device = choose_device(run.model.device)
-    dtype = compute_dtype(device)
-    if run.model.compute_dtype != "auto":
-        dtype = getattr(torch, run.model.compute_dtype)
+    dtype = training_dtype(run.model.compute_dtype, device)
     done, total = 0, len(checked.source.tensors)
 
     def loaded(name: str) -> None:
