@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from fourge.chat import attention
-from fourge.chat.attention import attend_in_groups, in_groups
+from fourge.model import attention
+from fourge.model.attention import attend, attending_better
 from tests.chat.samples import model_for, whole
 from tests.conftest import byte_tokenizer
 
@@ -26,7 +26,7 @@ def attended(
     key, value = (torch.randn(3, 2, 7, 8, generator=draw) for _ in range(2))
     arguments = (module, query, key, value, mask)
     return (
-        attend_in_groups(*arguments, scaling=0.3, **settings)[0],
+        attend(*arguments, scaling=0.3, **settings)[0],
         sdpa_attention_forward(*arguments, scaling=0.3, **settings)[0],
     )
 
@@ -74,17 +74,17 @@ def test_nothing_is_copied_for_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [(3, 2, 7, 8), (3, 6, 7, 8)]
 
 
-def test_a_model_attends_in_groups_for_the_block_alone() -> None:
+def test_a_model_attends_better_for_the_block_alone() -> None:
     model = model_for(byte_tokenizer(), "llama")
     before = whole(model, [1, 2, 3])
-    with in_groups(model):
+    with attending_better(model):
         assert model.config._attn_implementation == attention.NAME
         assert torch.equal(whole(model, [1, 2, 3]), before)
     assert model.config._attn_implementation == "sdpa"
-    with suppress(ZeroDivisionError), in_groups(model):
+    with suppress(ZeroDivisionError), attending_better(model):
         raise ZeroDivisionError
     assert model.config._attn_implementation == "sdpa"
     model.config._attn_implementation = "eager"
-    with in_groups(model):
+    with attending_better(model):
         assert model.config._attn_implementation == "eager"
     assert model.config._attn_implementation == "eager"

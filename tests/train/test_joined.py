@@ -5,11 +5,11 @@ import torch
 
 from fourge.data.batch import Batch, collate
 from fourge.data.render import Rendered
-from fourge.train import joined as module
+from fourge.model.attention import Run
 from fourge.train import step
-from fourge.train.joined import can_join, joined
+from fourge.train.joined import Joined, can_join, joined
 from fourge.train.step import target_states
-from tests.conftest import tiny_config, tiny_model
+from tests.conftest import tiny_model
 
 BEGINNING = [5, 6, 7, 8, 9, 10, 11, 12]
 
@@ -24,6 +24,21 @@ def batch_of(*rows: Rendered) -> Batch:
     return collate(list(rows), 0, [(0, n) for n in range(len(rows))])
 
 
+def runs_of(together: Joined) -> tuple[Run, ...]:
+    return together.runs(torch.float32, torch.device("cpu"))
+
+
+def seen_by(together: Joined, token: int) -> list[int]:
+    """The places that a token attends to, in order."""
+    runs, ends = runs_of(together), [0]
+    for run in runs:
+        ends.append(ends[-1] + len(run.mask_QT))
+    own = next(n for n in range(len(runs)) if token < ends[n + 1])
+    places = [at for n in (*runs[own].before, own) for at in range(ends[n], ends[n + 1])]
+    may = runs[own].mask_QT[token - ends[own]] == 0
+    return [place for place, allowed in zip(places, may.tolist(), strict=True) if allowed]
+
+
 ROWS = row([20, 21, 22], 1), row([30, 31, 32, 33, 34, 35, 36, 37], 3), row([20, 41], 1)
 
 
@@ -35,7 +50,9 @@ def states(model: Any, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tens
     return hidden.detach(), {n: p.grad.clone() for n, p in named if p.grad is not None}
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "family", ["llama", "qwen2", "qwen3", "nemotron", "mistral", "gemma3_text"]
+)
 def test_joined_rows_give_the_states_and_gradients_of_padded_ones(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,7 +62,7 @@ def test_joined_rows_give_the_states_and_gradients_of_padded_ones(
         lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
     one, gradients = states(model, batch)
-    monkeypatch.setattr(step, "can_join", lambda config: False)
+    monkeypatch.setattr(step, "can_join", lambda model, longest: False)
     two, padded = states(model, batch)
     assert seen == [(1, 8 + 3 + 8 + 1), (3, 16)]
     assert len(one) == batch.targets
@@ -61,10 +78,12 @@ def test_a_row_sees_what_it_would_alone() -> None:
     rest = [20, 21, 22, 30, 31, 32, 33, 34, 35, 36, 37, 41]
     assert together.token_S.tolist() == [*BEGINNING, *rest]
     assert together.position_S.tolist() == [*range(8), *range(8, 11), *range(8, 16), 9]
-    may = together.mask(torch.float32)[0, 0] == 0
-    assert may[19].nonzero()[:, 0].tolist() == [*range(8), 8, 19]
-    assert may[12].nonzero()[:, 0].tolist() == [*range(8), 11, 12]
-    assert may[3].nonzero()[:, 0].tolist() == [0, 1, 2, 3]
+    assert seen_by(together, 19) == [*range(8), 8, 19]
+    assert seen_by(together, 12) == [*range(8), 11, 12]
+    assert seen_by(together, 3) == [0, 1, 2, 3]
+    # the beginning, 20, its two ways on (of which 41 came last), and the row that begins with 30
+    assert [run.before for run in runs_of(together)] == [(), (0,), (0, 1), (0,), (0, 1)]
+    assert [len(run.mask_QT) for run in runs_of(together)] == [8, 1, 2, 8, 1]
 
 
 def test_a_shared_token_has_a_target_for_each_of_its_rows() -> None:
@@ -81,27 +100,40 @@ def test_rows_that_begin_differently_are_trees_of_their_own() -> None:
     together = joined(batch_of(*ROWS, *others))
     assert together is not None
     assert len(together.token_S) == 20 + 21
-    may = together.mask(torch.float32)[0, 0] == 0
-    assert not may[20:, :20].any()
-    assert not may[:20, 20:].any()
+    for token in range(41):
+        assert all((seen < 20) == (token < 20) for seen in seen_by(together, token))
 
 
-def test_what_is_not_shorter_or_too_long_stays_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_shorter_stays_padded() -> None:
     alone = batch_of(ROWS[1])
     apart = collate([Rendered((n, n, n, n), (False, True, True, True), "x") for n in (3, 4)], 0,
                     [(0, 0), (0, 1)])  # fmt: skip
     assert joined(alone) is None
     assert joined(apart) is None
-    monkeypatch.setattr(module, "MOST", 19)
-    assert joined(batch_of(*ROWS)) is None
 
 
 def test_models_with_windows_or_other_attention_are_left_alone() -> None:
-    assert can_join(tiny_model("llama").config)
-    assert not can_join(tiny_model("gemma3_text").config)
-    config = tiny_config("qwen3", tied=True)
-    config._attn_implementation = "flex_attention"
-    assert not can_join(config)
-    windowed = tiny_model("llama").config
-    windowed.sliding_window = 4
-    assert not can_join(windowed)
+    assert can_join(tiny_model("llama"), 9999)
+    assert not can_join(tiny_model("stablelm"), 9)  # its attention is its own
+    other = tiny_model("qwen3")
+    other.config._attn_implementation = "flex_attention"
+    assert not can_join(other, 9)
+    windowed = tiny_model("gemma3_text")
+    windowed.config.sliding_window = 16
+    assert can_join(windowed, 16)
+    assert not can_join(windowed, 17)
+    windowed.config.layer_types = ["chunked_attention"]
+    assert not can_join(windowed, 9)
+
+
+def test_a_row_beyond_the_window_is_padded_and_one_within_it_is_the_same_joined() -> None:
+    model, batch = tiny_model("gemma3_text"), batch_of(*ROWS)
+    widths: list[tuple[int, ...]] = []
+    model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: widths.append(tuple(kwargs["input_ids"].shape)),
+        with_kwargs=True,
+    )
+    for window in (16, 15):
+        model.config.sliding_window = window
+        target_states(model, batch)
+    assert widths == [(1, 20), (3, 16)]

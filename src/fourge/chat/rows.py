@@ -32,9 +32,9 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from fourge.chat.attention import in_groups
 from fourge.chat.finite import all_finite, require_finite
 from fourge.chat.room import ROOM, RoomyLayer
+from fourge.model.attention import attending_better
 
 READ_AT_ONCE = 1024  # tokens: enough for products at full speed, few enough for the cache
 NO_LOGITS = torch.empty(0, dtype=torch.long)
@@ -65,7 +65,7 @@ class Rows:
         tokens_B1 = torch.tensor([[ids[-1]] for ids in self.ids], device=device)
         positions_B1 = torch.tensor([[len(ids) - 1] for ids in self.ids], device=device)
         self.mask_BT = torch.cat([self.mask_BT, torch.ones_like(tokens_B1)], dim=1)
-        with in_groups(self.model):
+        with attending_better(self.model):
             output = self.model(
                 tokens_B1, attention_mask=self.mask_BT, position_ids=positions_B1,
                 past_key_values=self.cache, use_cache=True,

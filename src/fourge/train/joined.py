@@ -12,13 +12,15 @@ for every row. Where rows begin alike they are laid down once, as a tree:
 It is the same computation: only the order of some sums differs, in the last bits
 (``tests/train/test_joined.py``). A token that rows share may have a target for each of them.
 
-Attention is then over the whole sequence, and its mask takes the square of it, so this is for rows
-that are short: up to ``MOST`` tokens, and only where it saves a quarter of them. A batch without
-padding and without a common beginning, which a plan of memory assumes, is never joined.
+Tokens that follow each other are a *run*, and a run attends to those on its way to the root
+(``model/attention.py``). Only where it saves a quarter of the tokens: a batch without padding and
+without a common beginning, which a plan of memory assumes, is never joined.
 
-Shapes: B rows, T tokens of the longest, S tokens of the joined sequence, N targets.
+Shapes: B rows, T tokens of the longest, S tokens of the joined sequence, N targets; Q tokens of a
+run.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +28,11 @@ import torch
 from torch import Tensor
 
 from fourge.data.batch import MASKED, Batch
+from fourge.model.attention import PLAIN, Run
 
-MOST = 1024  # tokens of a joined sequence: a mask of 4 MiB
 WORTH = 0.75  # of the padded tokens
 _ROOT = -1
+_WHOLE = {"full_attention", "sliding_attention"}  # the latter up to the length of its window
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +44,42 @@ class Joined:
     parents: tuple[int, ...]  # of each token, the one before it: always an earlier one
     target_at_N: Tensor  # int64
 
-    def mask(self, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores: nothing where a token may look, else the least number."""
-        may_SS = torch.eye(len(self.parents), dtype=torch.bool)
-        for token, parent in enumerate(self.parents):
-            if parent != _ROOT:
-                may_SS[token] |= may_SS[parent]
-        mask_SS = torch.full(may_SS.shape, torch.finfo(dtype).min, dtype=dtype)
-        return mask_SS.masked_fill_(may_SS, 0.0)[None, None]
+    def runs(self, dtype: torch.dtype, device: torch.device) -> tuple[Run, ...]:
+        """The sequence in runs, with masks for attention in this dtype."""
+        spans, number_at = _spans(self.parents), dict[int, int]()
+        runs: list[Run] = []
+        for number, (start, end) in enumerate(spans):
+            parent = self.parents[start]
+            before = () if parent == _ROOT else (*runs[number_at[parent]].before, number_at[parent])
+            number_at |= dict.fromkeys(range(start, end), number)
+            seen = sum(spans[each][1] - spans[each][0] for each in before)
+            runs.append(Run(before, _causal(end - start, seen, dtype).to(device)))
+        return tuple(runs)
 
 
-def can_join(config: Any) -> bool:
-    """Whether every layer of a model looks at all earlier tokens, by positions that are given."""
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None) if len(kinds) == 1 else None
+def _spans(parents: tuple[int, ...]) -> list[tuple[int, int]]:
+    """First token and end of each run, which ends before one that is not the only one to follow."""
+    children = Counter(parents)
+    is_first = [parent != token - 1 or children[parent] > 1 for token, parent in enumerate(parents)]
+    starts = [0, *(token for token, first in enumerate(is_first) if first and token)]
+    return list(zip(starts, [*starts[1:], len(parents)], strict=True))
+
+
+def _causal(count: int, before: int, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores of ``count`` tokens: each sees those before, and itself."""
+    may_QT = torch.ones(count, before + count, dtype=torch.bool).tril(before)
+    mask_QT = torch.full(may_QT.shape, torch.finfo(dtype).min, dtype=dtype)
+    return mask_QT.masked_fill_(may_QT, 0.0)
+
+
+def can_join(model: Any, longest: int) -> bool:
+    """Whether a model sees in a row of this length all that came before, by given positions."""
+    config = model.config
+    kinds = set(getattr(config, "layer_types", None) or [])
+    window = getattr(config, "sliding_window", None) or longest
     rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None)
-    plain = getattr(config, "_attn_implementation", None) in ("sdpa", "eager")
-    return kinds == {"full_attention"} and window is None and rotary is not None and plain
+    ours = config._attn_implementation in PLAIN and model._supports_attention_backend
+    return bool(kinds <= _WHOLE and longest <= window and rotary is not None and ours)
 
 
 def joined(batch: Batch) -> Joined | None:
@@ -67,7 +89,7 @@ def joined(batch: Batch) -> Joined | None:
         return None
     places: dict[tuple[int, int], int] = {}  # by the place of the token before, and the token
     path_of = [_path(places, row) for row in _rows(batch)]
-    if len(places) > min(MOST, WORTH * rows * width):
+    if len(places) > WORTH * rows * width:
         return None
     position_of = {place: n for path in path_of for n, place in enumerate(path)}
     row_N, column_N = (batch.target_BT != MASKED).nonzero(as_tuple=True)

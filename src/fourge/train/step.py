@@ -7,11 +7,13 @@ far the widest matrix, sees nothing that is not learned from.
 from math import isfinite
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fourge.core.errors import DivergedError
 from fourge.core.process import trim_heap
 from fourge.data.batch import MASKED, Batch
+from fourge.model.attention import RunsMask, attend_better_
 from fourge.model.mixed import activation_dtype
 from fourge.train.joined import can_join, joined
 from fourge.train.loss import Loss, Teacher, Weights, head_loss
@@ -45,12 +47,15 @@ def batch_loss(
 def target_states(model: Any, batch: Batch) -> Tensor:
     """The hidden states, after the final norm, of the positions that have a target."""
     device = model.get_input_embeddings().weight.device
-    together = joined(batch) if can_join(model.config) else None
+    together = joined(batch) if can_join(model, batch.token_BT.shape[1]) else None
     if together is not None:
+        attend_better_(
+            model
+        )  # to stay: what is computed again in the backward pass attends as well
         output = model.base_model(
             input_ids=together.token_S[None].to(device),
             position_ids=together.position_S[None].to(device),
-            attention_mask=together.mask(activation_dtype(model)).to(device),
+            attention_mask=RunsMask.of(together.runs(_attention_dtype(model, device), device)),
             use_cache=False,
         )
         states_SH: Tensor = output.last_hidden_state[0]
@@ -63,6 +68,11 @@ def target_states(model: Any, batch: Batch) -> Tensor:
     )
     hidden_BTH: Tensor = output.last_hidden_state
     return hidden_BTH[(batch.target_BT != MASKED).to(device)]
+
+
+def _attention_dtype(model: Any, device: torch.device) -> torch.dtype:
+    """On a CPU the backward pass of short runs takes twice as long in bf16."""
+    return torch.float32 if device.type == "cpu" else activation_dtype(model)
 
 
 def require_finite_loss(loss: float, step: int, source: str, lr: float) -> None:
