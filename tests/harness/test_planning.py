@@ -7,6 +7,7 @@ import torch
 
 from fourge.config.run import Run
 from fourge.harness.planning import BYTES_PER_TOKEN, wanted_of_model, wanted_of_run
+from fourge.model import swap
 
 Folder = Callable[..., Path]
 
@@ -32,7 +33,7 @@ def test_a_run_is_planned_at_its_largest(tiny_folder: Folder, data: Path) -> Non
         data={"max_tokens": 96}, train={"batch": 3, "release": False, "accumulate": 2,
         "loss_chunk": 7, "last_layers": 1, "recompute": "light"},
         optim={"master": "fp32", "moments": "nvfp4", "chunk_rows": 5},
-        model={"scheme": "none", "device": "cpu"},
+        model={"scheme": "none", "device": "cpu", "compute_dtype": "float32"},
     )  # fmt: skip
     found = wanted_of_run(run)
     assert (found.tokens, found.batch, found.padded, found.recompute) == (96, 3, True, "light")
@@ -60,9 +61,14 @@ def test_two_passes_are_those_of_the_clipping(tiny_folder: Folder, data: Path) -
     assert not wanted_of_run(run_of(tiny_folder("llama"), data)).two_pass
 
 
-def test_a_shape_needs_no_file_and_computes_as_the_device_does() -> None:
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_a_shape_needs_no_file_and_computes_as_the_device_does(
+    has_bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swap, "multiplies_bf16", lambda: has_bf16)
     on_cpu = wanted_of_model("qwen3-0.6b", device="cpu", tokens=8)
-    assert (on_cpu.layers, on_cpu.compute, on_cpu.loader) == (28, torch.float32, 0)
+    assert (on_cpu.layers, on_cpu.loader) == (28, 0)
+    assert on_cpu.compute == (torch.bfloat16 if has_bf16 else torch.float32)
     assert wanted_of_model("qwen3-0.6b", device="cuda", tokens=8).compute == torch.bfloat16
     chosen = wanted_of_model("qwen3-0.6b", device="cpu", compute="bfloat16", tokens=8)
     assert chosen.compute == torch.bfloat16

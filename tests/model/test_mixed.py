@@ -75,6 +75,17 @@ def test_plain_bf16_would_be_much_less_exact(family: str) -> None:
     assert (one - true).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_last_dtype_counts(family: str) -> None:
+    model, direct = (tiny_model(family, dtype=torch.bfloat16) for _ in range(2))
+    compute_in_(direct, torch.float32)
+    for dtype in (torch.bfloat16, torch.float32, torch.bfloat16, torch.float32):
+        compute_in_(model, dtype)
+        assert activation_dtype(model) == dtype
+        assert model(tokens()).logits.dtype == dtype
+    assert torch.equal(model(tokens()).logits, direct(tokens()).logits)
+
+
 def forms(model: Any) -> dict[str, type[nn.Module]]:
     return {name: type(module) for name, module in model.named_modules()}
 

@@ -3,10 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fourge.evaluate.answers import answer_all
 from fourge.evaluate.perplexity import Piece, losses
 from fourge.harness.training import Stop, prepared, trained
+from fourge.model.mixed import compute_in_
 from fourge.nvfp4 import compiled
 from fourge.nvfp4.gemm import drop_scratch
 from fourge.train.loop import StepResult
@@ -44,8 +46,9 @@ def trained_with_looks(run: Any, *, looks: bool) -> list[float]:
         {},
         {"train": {"recompute": "light", "accumulate": 2, "release": False}},
         {"optim": {"master": "nvfp4"}},
+        {"model": {"compute_dtype": "bfloat16"}},
     ],
-    ids=["release", "sum", "packed"],
+    ids=["release", "sum", "packed", "bf16"],
 )
 def test_no_bit_of_a_training_differs_with_looks_in_between(
     settings: dict[str, Any], tiny_folder: Folder, tmp_path: Path
@@ -55,7 +58,8 @@ def test_no_bit_of_a_training_differs_with_looks_in_between(
     for name in ("blind", "seeing"):
         sections = held(tmp_path / name)
         sections["train"] |= {"steps": 3, **settings.get("train", {})}
-        runs.append(run_of(tmp_path / name, base, **sections, optim=settings.get("optim", {})))
+        more = {part: settings.get(part, {}) for part in ("optim", "model")}
+        runs.append(run_of(tmp_path / name, base, **sections, **more))
     blind = trained_with_looks(runs[0], looks=False)
     assert trained_with_looks(runs[1], looks=True) == blind
     assert same_end(*runs)
@@ -78,3 +82,13 @@ def test_modes_and_the_cache_setting_come_back_even_after_an_error() -> None:
         fails()
     assert [module.training for module in model.modules()] == before
     assert model.config.use_cache is False
+
+
+def test_a_model_that_trains_in_bf16_answers_in_what_a_loaded_one_does() -> None:
+    model = tiny_model("qwen3", dtype=torch.bfloat16)
+    compute_in_(model, torch.bfloat16)
+    token = torch.tensor([[1, 2, 3]])
+    before = model(token).logits
+    with serving(model):
+        assert model(token).logits.dtype == torch.float32
+    assert torch.equal(model(token).logits, before)

@@ -1,7 +1,7 @@
 """Weights stored in one dtype, computed with in another.
 
-A bf16 master on a CPU is multiplied in float32, where bf16 is several times slower. NVFP4 layers
-decode into whatever dtype the activations have. What remains is the embedding, whose output decides
+A bf16 master is multiplied in float32 on a CPU that has no products of bf16. NVFP4 layers decode
+into whatever dtype the activations have. What remains is the embedding, whose output decides
 the dtype of everything after it; norms, whose weights must not widen it again; and linear layers
 that are not quantised, which convert their weight for the length of one product and keep no copy
 for the backward pass.
@@ -87,20 +87,15 @@ def compute_ends_in_(model: Any, dtype: torch.dtype) -> None:
 def activation_dtype(model: Any) -> torch.dtype:
     """What a model computes in, which is what its embedding gives."""
     embedding = model.get_input_embeddings()
-    own = embedding.dtype if isinstance(embedding, Lookup) else None
-    dtype: torch.dtype = own or embedding.weight.dtype
+    dtype: torch.dtype = getattr(embedding, "dtype", None) or embedding.weight.dtype
     return dtype
 
 
 def compute_in_(model: Any, dtype: torch.dtype) -> None:
     """Have a transformers model compute in a dtype, whatever its weights are stored in.
 
-    Doing it twice is doing it once. Layers may be quantised before or after.
+    The last call counts. Layers may be quantised before or after.
     """
-
-    def cast(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        return output.to(dtype)
-
     head = model.get_output_embeddings()
     for name, module in list(model.named_modules()):
         if type(module) is nn.Linear:
@@ -110,12 +105,19 @@ def compute_in_(model: Any, dtype: torch.dtype) -> None:
         elif type(module) is nn.LayerNorm:
             module.__class__ = MixedLayerNorm
         elif type(module).__name__.endswith("RMSNorm") and not module._forward_hooks:
-            module.register_forward_hook(cast)  # a wider weight would widen all that follows
+            module.register_forward_hook(_as_given)  # a wider weight would widen all that follows
     embedding = model.get_input_embeddings()
     if type(embedding) is nn.Embedding:
         embedding = Lookup(embedding)
         model.set_input_embeddings(embedding)
-    if isinstance(embedding, Lookup):
-        embedding.dtype = dtype
+    embedding.dtype = dtype
     if not embedding._forward_hooks:
-        embedding.register_forward_hook(cast)
+        embedding.register_forward_hook(_as_its_own)
+
+
+def _as_given(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    return output.to(args[0].dtype)
+
+
+def _as_its_own(module: Any, args: Any, output: Tensor) -> Tensor:
+    return output.to(module.dtype)

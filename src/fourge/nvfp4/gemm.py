@@ -110,7 +110,7 @@ def scratch_nbytes(shapes: Iterable[tuple[int, int]], dtype: torch.dtype) -> int
 def dequant_linear(
     x: Tensor, weight: Nvfp4Matrix, bias: Tensor | None, *, is_step: bool = False
 ) -> Tensor:
-    """``x @ weight.T + bias`` in the dtype of ``x``; ``is_step``: one token of each of some texts."""
+    """``x @ weight.T + bias``, in the dtype of ``x``; ``is_step`` as in ``native.takes_codes``."""
     if native.takes_codes(x, weight, is_step=is_step):
         return native.times_codes(x, weight, bias)
     return functional.linear(x, dense(weight, x.dtype), bias)
