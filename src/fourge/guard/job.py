@@ -10,9 +10,13 @@ A guard that dies later, however it dies, makes the kernel send the command SIGT
 Who belongs to the job is read from /proc by parentage. The guard is a *subreaper*: a process that
 loses its parent, by a double fork or ``setsid``, becomes the guard's child and is found like any
 other. Each is signalled through a pidfd that is opened first and checked after, so that a process
-id which is used again can hit nobody else. Rounds go on until nobody is left: what was forked in
-the meantime is in the next. What another daemon starts on the job's behalf (a container, a systemd
-unit) is not the guard's child, and not found.
+id which is used again can hit nobody else. What another daemon starts on the job's behalf (a
+container, a systemd unit) is not the guard's child, and not found.
+
+To kill, rounds go on until the kernel says that the guard has no child: a list may be empty because
+what it had was gone before it could be read and had forked in the meantime. A round must be shorter
+than the time from one fork to the next, so it passes over what was there before the job: on most
+machines nearly everything.
 """
 
 import contextlib
@@ -21,6 +25,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -29,6 +34,7 @@ from fourge.guard.client import VARIABLE
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_FOR_S = 30.0
+_STATE, _PARENT, _BORN = 0, 1, 19  # of what stands behind the name in /proc/PID/stat
 
 
 @dataclass(slots=True)
@@ -62,26 +68,34 @@ class Job:
         with contextlib.suppress(ProcessLookupError):  # it has just left
             signal.pidfd_send_signal(self.pidfd, number)
 
-    def reap(self) -> None:
-        """Collect whoever has ended: the command, or an orphan that came to us."""
-        with contextlib.suppress(ChildProcessError):
+    def reap(self) -> bool:
+        """Collect whoever has ended (the command, or an orphan that came to us); is anybody left?"""
+        try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self.pid:
                     code = os.waitstatus_to_exitcode(found[1])
                     self.status = code if code >= 0 else 128 - code
+        except ChildProcessError:
+            return False
+        return True
 
     def kill(self) -> int:
         """SIGKILL everybody in the job; how many would not die (waiting for a device, mostly)."""
         self.signal(signal.SIGKILL)
         end = time.monotonic() + _KILL_FOR_S
-        while True:
-            self.reap()
-            alive = descendants(os.getpid())
-            if not alive or time.monotonic() > end:
+        older, told = _older_than(os.getpid()), dict[int, int]()
+        while self.reap():
+            alive = descendants(os.getpid(), older)
+            if time.monotonic() > end:
                 return len(alive)
             for pid, parent in alive.items():
                 signal_one(pid, parent, signal.SIGKILL)
-            time.sleep(0.001)
+            if not alive:
+                older = set()  # one of their numbers may be in use again
+            if alive == told:
+                time.sleep(0.001)  # nobody is new: all that is left is to die
+            told = alive
+        return 0
 
 
 def start(command: tuple[str, ...], mask: set[int | signal.Signals]) -> Job:
@@ -119,12 +133,12 @@ def _become(
     os._exit(127)
 
 
-def descendants(ancestor: int) -> dict[int, int]:
+def descendants(ancestor: int, but: Container[int] = ()) -> dict[int, int]:
     """Living processes below ``ancestor``, each with its parent; parents come first."""
     children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - a Path for each would cost more than the read
-        if entry.isdecimal() and (parent := _parent(int(entry))) is not None:
-            children.setdefault(parent, []).append(int(entry))
+    for pid in _processes():
+        if pid not in but and (parent := _parent(pid)) is not None:
+            children.setdefault(parent, []).append(pid)
     found: dict[int, int] = {}
     ahead = [ancestor]
     for parent in ahead:
@@ -134,20 +148,35 @@ def descendants(ancestor: int) -> dict[int, int]:
     return found
 
 
+def _older_than(pid: int) -> set[int]:
+    """Processes, living or not, that were there before this one."""
+    born = {each: int(stat[_BORN]) for each in _processes() if (stat := _stat(each))}
+    return {each for each, at in born.items() if at < born[pid]}
+
+
+def _processes() -> list[int]:
+    names = os.listdir("/proc")  # noqa: PTH208 - a Path for each would cost more than the read
+    return [int(name) for name in names if name.isdecimal()]
+
+
 def _parent(pid: int) -> int | None:
     """None if it has ended; what is left of it then waits for its parent alone."""
+    stat = _stat(pid)
+    return int(stat[_PARENT]) if stat and stat[_STATE] not in b"ZX" else None
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What the kernel tells of a process, from its state on; nothing if it is gone."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None
+        return []
     try:
-        text = os.read(descriptor, 1024)
+        return os.read(descriptor, 1024).rpartition(b")")[2].split()  # a name may hold anything
     except OSError:
-        return None
+        return []
     finally:
         os.close(descriptor)
-    state, parent = text.rpartition(b")")[2].split(None, 2)[:2]  # a name may hold anything
-    return None if state in b"ZX" else int(parent)
 
 
 def signal_one(pid: int, parent: int, number: int) -> None:
