@@ -24,6 +24,7 @@ from fourge.guard.watch import STOPPED
 from fourge.memory.meter import Memory
 from fourge.memory.nvml import devices
 from fourge.model.embedded import embedded_path
+from fourge.model.swap import training_dtype
 from fourge.nvfp4.compiled import SMALL, has_cpp_compiler
 from fourge.nvfp4.gemm import FP4_CAPABILITY, choose_backend
 from fourge.nvfp4.linear import Nvfp4Linear
@@ -84,7 +85,8 @@ def _disk() -> tuple[State, str]:
 
 def _device() -> tuple[State, str]:
     if not torch.cuda.is_available():
-        return "note", "no CUDA device: float32 on the CPU"
+        dtype = str(training_dtype("auto", torch.device("cpu"))).removeprefix("torch.")
+        return "note", f"no CUDA device: training in {dtype} on the CPU"
     name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     fp4 = "FP4 tensor cores" if capability >= FP4_CAPABILITY else "no FP4 tensor cores"
     return "ok", f"{name}, compute capability {capability}, {fp4}"

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from fourge.bench import step
+from fourge.bench import step, step_worker
 
 ECHO = """
 import json, sys
@@ -23,9 +23,10 @@ def test_the_first_step_does_not_count_and_the_highest_peak_does(
     monkeypatch.setattr(step, "_worker", worker)
     plain, *ours = step.measure(3, 8, 96)
     assert (plain.seconds, plain.peak) == (2.0, 1003)
-    assert [side.seconds for side in ours] == [1.0, 1.0, 1.0]
+    assert [side.seconds for side in ours] == [1.0] * 4
     assert "0.50 x" in ours[0].row(plain)
-    assert len(ours[0].row(plain)) <= 80
+    assert all(len(side.row(plain)) <= 80 for side in ours)
+    assert step.NAMES.keys() == step_worker.SIDES.keys()
 
 
 def test_a_side_that_ends_early_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

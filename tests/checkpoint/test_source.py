@@ -18,6 +18,8 @@ from fourge.nvfp4 import compiled
 from tests.harness.samples import run_of, stopped_after, trained_model
 
 Folder = Callable[..., Path]
+DTYPES = ("float32", "bfloat16")
+IN_FLOAT32 = {"compute_dtype": "float32"}  # as a loaded model answers, on any processor
 
 
 @pytest.fixture(autouse=True)
@@ -44,17 +46,19 @@ def logits(model: Any) -> Tensor:
     ],
     ids=["bf16", "dense", "packed", "fp32", "w4a4", "head", "last"],
 )
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_run_in_the_middle_is_the_model_that_it_trains(
-    sections: dict[str, Any], tiny_folder: Folder, tmp_path: Path
+    sections: dict[str, Any], dtype: str, tiny_folder: Folder, tmp_path: Path
 ) -> None:
-    run = run_of(tmp_path, tiny_folder("qwen3", tied=True), **sections)
+    model = {"compute_dtype": dtype, **sections.get("model", {})}
+    run = run_of(tmp_path, tiny_folder("qwen3", tied=True), **sections | {"model": model})
     stopped_after(run, 3)
     trained = logits(trained_model(run))
     opened = open_any(run.out)
     assert opened.checkpoint == checkpoint_folder(run) / "step-000003"
     paths = ["dense"] if run.model.scheme == "none" else ["train", "packed"]
     for path in paths:
-        assert torch.equal(logits(load(opened, path=path).model), trained), path
+        assert torch.equal(logits(load(opened, path=path, dtype=dtype).model), trained), path
     assert not torch.equal(trained, logits(load(open_any(run.model.path)).model))
 
 
@@ -64,7 +68,7 @@ def test_a_run_that_began_with_an_export_keeps_the_codes_it_did_not_train(
 ) -> None:
     api.convert(tiny_folder("qwen3"), tmp_path / "base", "compressed-tensors")
     train = {} if last_layers is None else {"last_layers": last_layers}
-    run = run_of(tmp_path / "run", tmp_path / "base", train=train)
+    run = run_of(tmp_path / "run", tmp_path / "base", model=IN_FLOAT32, train=train)
     stopped_after(run, 2)
     trained = logits(trained_model(run))
     for path in ("train", "packed"):
@@ -78,7 +82,7 @@ def test_a_tied_head_that_the_base_wrote_twice_follows_the_embedding(
     tensors = load_file(base / "model.safetensors")
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
     save_file(tensors, base / "model.safetensors", metadata={"format": "pt"})
-    run = run_of(tmp_path / "run", base)
+    run = run_of(tmp_path / "run", base, model=IN_FLOAT32)
     stopped_after(run, 2)
     assert torch.equal(logits(load(open_any(run.out)).model), logits(trained_model(run)))
 

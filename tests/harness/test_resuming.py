@@ -12,6 +12,7 @@ from fourge.core.errors import ConfigError, FormatError, OutputError
 from fourge.harness.saving import Saved
 from fourge.harness.setup import checkpoint_folder
 from fourge.harness.training import Finished, Started, Stop, train
+from fourge.model import swap
 from fourge.train.loop import StepResult
 from tests.harness.samples import (
     final_tensors,
@@ -106,6 +107,21 @@ def test_a_run_that_is_complete_is_exported_again(model: Path, tmp_path: Path) -
     assert finished == Finished(6, 0, run.out / "export")
     assert (run.out / "export" / "model.safetensors").exists()
     assert final_tensors(run).keys() == before.keys()
+
+
+@pytest.mark.parametrize("began_with_bf16", [True, False])
+def test_a_run_goes_on_in_what_it_was_begun_in_also_on_another_processor(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began_with_bf16: bool
+) -> None:
+    monkeypatch.setattr(swap, "multiplies_bf16", lambda: began_with_bf16)
+    run, whole = run_of(tmp_path / "run", model), run_of(tmp_path / "whole", model)
+    list(train(whole))
+    stopped_after(run, 3)
+    monkeypatch.setattr(swap, "multiplies_bf16", lambda: not began_with_bf16)
+    started, *_ = train(run, resume=True)
+    assert isinstance(started, Started)
+    assert started.compute_dtype == ("bfloat16" if began_with_bf16 else "float32")
+    assert same_end(run, whole)
 
 
 def test_what_a_kill_left_of_a_checkpoint_goes_also_if_no_step_is_left(

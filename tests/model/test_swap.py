@@ -6,6 +6,7 @@ from torch import nn
 
 import fourge
 from fourge.core.errors import ConfigError, FormatError
+from fourge.model import swap
 from fourge.model.swap import (
     KEEP_BF16,
     is_kept,
@@ -141,3 +142,19 @@ def test_the_package_offers_it_at_the_top() -> None:
     assert fourge.quantize_ is quantize_
     with pytest.raises(AttributeError):
         _ = fourge.nothing
+
+
+def test_a_step_computes_in_bf16_where_that_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    for known, dtype in (
+        ({"avx512_bf16": True}, torch.bfloat16),
+        ({"amx_bf16": True, "avx512_bf16": False}, torch.bfloat16),
+        ({"avx2": True, "avx512_f": True}, torch.float32),
+    ):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda known=known: known)
+        swap.multiplies_bf16.cache_clear()
+        assert swap.training_dtype("auto", cpu) == dtype
+        assert swap.training_dtype("auto", cuda) == torch.bfloat16
+        assert swap.training_dtype("float32", cuda) == torch.float32
+        assert swap.training_dtype("bfloat16", cpu) == torch.bfloat16
+    swap.multiplies_bf16.cache_clear()

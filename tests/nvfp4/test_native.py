@@ -137,6 +137,7 @@ def test_every_code_and_every_scale_decodes_as_the_reference_does() -> None:
     assert torch.equal(out.isnan(), reference.isnan())
     narrow = native.decode_(matrix, torch.empty(matrix.shape, dtype=torch.bfloat16))
     assert torch.equal(narrow.nan_to_num(7.0), reference.bfloat16().nan_to_num(7.0))
+    assert torch.equal(narrow.isnan(), reference.isnan())
 
 
 @needs_kernels
@@ -156,6 +157,17 @@ def test_neither_threads_nor_other_rows_change_a_bit() -> None:
         alone = x[m : m + 1]
         assert torch.equal(native.times_codes(alone, matrix, None)[0], together[0][m])
         assert torch.equal(native.times_dense(alone, bf16_RC, None)[0], together[1][m])
+
+
+@needs_kernels
+def test_a_row_that_is_not_finite_leaves_the_others_alone() -> None:
+    matrix, x = random_matrix(50, 272), torch.randn(70, 272)
+    before = native.times_codes(x, matrix, None)
+    x[33] = float("nan")
+    after = native.times_codes(x, matrix, None)
+    assert after[33].isnan().all()
+    others = torch.arange(70) != 33
+    assert torch.equal(after[others], before[others])
 
 
 @needs_kernels
@@ -245,14 +257,15 @@ def test_the_linear_product_follows_the_rule(monkeypatch: pytest.MonkeyPatch) ->
 
 @needs_kernels
 def test_one_token_of_each_text_is_multiplied_by_the_codes_and_a_text_as_torch_does() -> None:
-    layer = Nvfp4Linear(torch.nn.Linear(64, 48), scheme="w4a16", backend="dequant")
-    x, torchs = torch.randn(20, 64), dense(layer.codes(), torch.float32)
+    layer = Nvfp4Linear(torch.nn.Linear(640, 48), scheme="w4a16", backend="dequant")
+    x, torchs = torch.randn(20, 640), dense(layer.codes(), torch.float32)
     text = torch.nn.functional.linear(x, torchs, layer.bias)
     steps = native.times_codes(x, layer.codes(), layer.bias)
     assert torch.equal(layer(x[None])[0], text)
     assert torch.equal(layer(x), text)
     assert torch.equal(layer(x[:, None])[:, 0], steps)
     assert torch.allclose(steps, text, atol=1e-5)
+    assert not torch.equal(steps, text)
 
 
 def without_kernels(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -46,12 +46,12 @@ def of_two(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return of_ranks(2, SETTINGS, tmp_path_factory.mktemp("two"))
 
 
-def require_same(one: list[StepResult], other: list[StepResult]) -> None:
+def require_same(one: list[StepResult], other: list[StepResult], close: float = 1e-5) -> None:
     for mine, theirs in zip(one, other, strict=True):
-        assert theirs.loss == pytest.approx(mine.loss, abs=1e-5)
+        assert theirs.loss == pytest.approx(mine.loss, abs=close)
         assert theirs.grad_norm == pytest.approx(mine.grad_norm, rel=1e-3)
         assert (theirs.tokens, theirs.targets) == (mine.tokens, mine.targets)
-        assert theirs.target_loss == pytest.approx(mine.target_loss, abs=1e-5)
+        assert theirs.target_loss == pytest.approx(mine.target_loss, abs=close)
 
 
 @pytest.mark.slow
@@ -59,7 +59,8 @@ def require_same(one: list[StepResult], other: list[StepResult]) -> None:
 def test_the_losses_of_two_processes_are_those_of_one(of_two: Found, name: str) -> None:
     results, weights = trained(SETTINGS[name])
     theirs, their_weights = of_two[name]
-    require_same(results, theirs)
+    # A sum that differs in its last bit may round a bf16 weight, or a code, to the other side.
+    require_same(results, theirs, 1e-4 if name == "packed" else 1e-5)
     assert weights.keys() == their_weights.keys()
     assert theirs[-1].moved == pytest.approx(results[-1].moved, abs=0.1)
 

@@ -2,10 +2,11 @@ from typing import Any
 
 import pytest
 import torch
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from fourge.data.batch import Batch, collate
 from fourge.data.render import Rendered
-from fourge.model.attention import Run
+from fourge.model.attention import Run, RunsMask
 from fourge.train import step
 from fourge.train.joined import Joined, can_join, joined
 from fourge.train.step import target_states
@@ -72,6 +73,28 @@ def test_joined_rows_give_the_states_and_gradients_of_padded_ones(
         torch.testing.assert_close(gradient, padded[name], rtol=1e-4, atol=1e-4)
 
 
+def test_joined_rows_in_bf16_are_as_near_to_float32_as_padded_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch, exact = batch_of(*ROWS), states(tiny_model("qwen3"), batch_of(*ROWS))[0]
+    model = tiny_model("qwen3").bfloat16()
+    one = states(model, batch)[0]
+    monkeypatch.setattr(step, "can_join", lambda model, longest: False)
+    two = states(model, batch)[0]
+    assert one.dtype == two.dtype == torch.bfloat16
+    assert (one - exact).abs().max() < 1.5 * (two - exact).abs().max()
+
+
+def test_attention_that_does_not_know_of_runs_fails() -> None:
+    together = joined(batch_of(*ROWS))
+    assert together is not None
+    query, key = torch.randn(1, 4, 20, 8), torch.randn(1, 2, 20, 8)
+    module = torch.nn.Module()
+    module.num_key_value_groups = 2  # type: ignore[assignment]
+    with pytest.raises(RuntimeError, match="size"):
+        sdpa_attention_forward(module, query, key, key, RunsMask.of(runs_of(together)))
+
+
 def test_a_row_sees_what_it_would_alone() -> None:
     together = joined(batch_of(*ROWS))
     assert together is not None
@@ -124,6 +147,9 @@ def test_models_with_windows_or_other_attention_are_left_alone() -> None:
     assert not can_join(windowed, 17)
     windowed.config.layer_types = ["chunked_attention"]
     assert not can_join(windowed, 9)
+    recurrent = tiny_model("llama")
+    recurrent.config.block_types = ["recurrent", "attention"]
+    assert not can_join(recurrent, 9)
 
 
 def test_a_row_beyond_the_window_is_padded_and_one_within_it_is_the_same_joined() -> None:

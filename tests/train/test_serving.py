@@ -9,8 +9,8 @@ from fourge.evaluate.answers import answer_all
 from fourge.evaluate.perplexity import Piece, losses
 from fourge.harness.training import Stop, prepared, trained
 from fourge.model.mixed import compute_in_
-from fourge.nvfp4 import compiled
-from fourge.nvfp4.gemm import drop_scratch
+from fourge.nvfp4 import compiled, gemm
+from fourge.nvfp4.gemm import drop_scratch, scratch
 from fourge.train.loop import StepResult
 from fourge.train.serving import serving
 from tests.conftest import byte_tokenizer, tiny_model
@@ -89,6 +89,9 @@ def test_a_model_that_trains_in_bf16_answers_in_what_a_loaded_one_does() -> None
     compute_in_(model, torch.bfloat16)
     token = torch.tensor([[1, 2, 3]])
     before = model(token).logits
+    drop_scratch()
     with serving(model):
         assert model(token).logits.dtype == torch.float32
+        scratch((2, 2), torch.float32, model.device)
     assert torch.equal(model(token).logits, before)
+    assert not gemm._buffers.of

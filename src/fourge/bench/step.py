@@ -2,9 +2,9 @@
 
 The embedded model, 8 sequences of 96 tokens. Plain: float32 weights, transformers' own forward
 and loss, ``torch.optim.AdamW(fused=True)``. Ours: NVFP4 weights in forward, bf16 master, int8
-moments, gradients released in backward, and each way to recompute. Each side is a process of its
-own, and they take a step in turn; memory is above what the process held before it loaded the
-model.
+moments, gradients released in backward, and each way to recompute, in float32 as well; and once in
+what a run here computes in, which may be bf16. Each side is a process of its own, and they take a
+step in turn; memory is above what the process held before it loaded the model.
 """
 
 import subprocess
@@ -20,6 +20,7 @@ NAMES = {
     "block": "fourge, recompute block",
     "light": "fourge, recompute light",
     "none": "fourge, recompute none",
+    "auto": "fourge, light, compute_dtype auto",
 }
 
 

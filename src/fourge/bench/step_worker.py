@@ -7,6 +7,7 @@ the model was loaded (interpreter and libraries).
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,9 +60,10 @@ def our_step(batch: int, length: int, **settings: Any) -> Callable[[], float]:
 
 SIDES: dict[str, Callable[[int, int], Callable[[], float]]] = {
     "plain": plain_step,
-    "block": our_step,
-    "light": lambda batch, length: our_step(batch, length, recompute="light"),
-    "none": lambda batch, length: our_step(batch, length, recompute="none"),
+    "block": partial(our_step, recompute="block", compute="float32"),
+    "light": partial(our_step, recompute="light", compute="float32"),
+    "none": partial(our_step, recompute="none", compute="float32"),
+    "auto": partial(our_step, recompute="light"),
 }
 
 

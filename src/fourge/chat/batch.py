@@ -8,8 +8,9 @@ Rows that are done stay until an eighth of them is: to leave, or to join, the wh
 A model that remembers more of a text than keys and values (a recurrent state) reads and answers one
 prompt after the other.
 
-Greedy only. A row's logits differ from those of the row alone in the last bits, because a product
-of other shapes is summed in another order; two tokens that close are rare, and then equally good.
+Greedy only. A row's logits differ from those of the row alone in the last bits, because attention
+and the products of prompts are summed in another order for other shapes; two tokens that close are
+rare, and then equally good.
 """
 
 from collections import deque

@@ -22,6 +22,7 @@ from fourge.core.errors import ConfigError
 from fourge.core.process import trim_heap
 from fourge.formats.stored import KIND_OF, NVFP4
 from fourge.model.build import EMBEDDING, LM_HEAD, empty_model, load_model, matched, untied
+from fourge.model.mixed import compute_in_
 from fourge.model.source import Source
 from fourge.model.swap import choose_device, compute_dtype, quantize_
 from fourge.model.tensors import linear_names, quantized_source, to_quantize, with_dense_in
@@ -56,8 +57,8 @@ def load(
     """
     place = choose_device(device)
     kind = compute_dtype(place) if dtype == "auto" else getattr(torch, dtype)
-    chosen = choose_path(opened, path)
-    arguments: dict[str, Any] = {"dtype": kind, "device": place, "progress": progress}
+    chosen, held = choose_path(opened, path), _held_in(opened, kind)
+    arguments: dict[str, Any] = {"dtype": held, "device": place, "progress": progress}
     source, layers = opened.source, _layers(opened)
     if chosen != "dense" or opened.checkpoint is not None:  # as a run computes, to the bit
         arguments["narrow_ends"] = place.type == "cpu"
@@ -67,8 +68,10 @@ def load(
     elif chosen == "dense":
         model = load_model(source, **arguments)
     else:
-        source = _quantized(source, layers, kind)
+        source = _quantized(source, layers, held)
         model = load_model(source, codes_only=chosen == "packed", **arguments)
+    if held != kind:
+        compute_in_(model, kind)
     trim_heap()
     return Loaded(model, chosen, kind)
 
@@ -96,6 +99,13 @@ def has_nvfp4(source: Source) -> bool:
     return any(stored.kind == NVFP4 for stored in source.tensors.values())
 
 
+def _held_in(opened: Opened, kind: torch.dtype) -> torch.dtype:
+    """The dtype of weights in memory: a checkpoint's float32 master stays what codes are made of."""
+    tensors = opened.source.tensors.items()
+    is_wide = any(s.kind == "f32" for name, s in tensors if not name.endswith(".input_scale"))
+    return torch.float32 if opened.checkpoint is not None and is_wide else kind
+
+
 def _layers(opened: Opened) -> list[str]:
     """The layers that are to be NVFP4."""
     if opened.layers:
@@ -108,7 +118,7 @@ def _layers(opened: Opened) -> list[str]:
 
 
 def _quantized(source: Source, layers: list[str], dtype: torch.dtype) -> Source:
-    """The source with these layers in NVFP4, quantised from weights of the compute dtype."""
+    """The source with these layers in NVFP4, quantised from weights of this dtype."""
     source = untied(source)
     scales = {n: s for n, s in source.tensors.items() if n.endswith(".input_scale")}
     dense = {n: s for n, s in source.tensors.items() if n not in scales}

@@ -40,7 +40,7 @@ PHASES = ("start", "model_loaded", "batch_ready", "forward_done", "backward_done
               help="Cross entropy, or the mean size of the last hidden state.")  # fmt: skip
 @click.option("--compute-dtype", default="auto", show_default=True,
               type=click.Choice(("auto", "float32", "bfloat16")),
-              help="auto: float32 on a CPU, else bfloat16.")  # fmt: skip
+              help="auto: bfloat16, or float32 on a CPU without products of it.")  # fmt: skip
 @device_option
 @click.option("--lr", default=1e-5, show_default=True, help="Learning rate.")
 @release_option

@@ -16,7 +16,7 @@ from fourge.config.run import Run
 from fourge.core.crew import Crew
 from fourge.core.errors import ConfigError
 from fourge.harness.planning import Planned, require_fits
-from fourge.harness.resuming import refuse_existing, require_same_run, resumed
+from fourge.harness.resuming import dtype_of_run, refuse_existing, require_same_run, resumed
 from fourge.harness.setup import Checked, Progress, check
 
 _PLACE = re.compile(r"out|model\.path|data\.mix\.\d+\.path")
@@ -69,7 +69,9 @@ def facts(run: Run, checked: Checked, state: StoredState | None) -> dict[str, st
     }
     packages = {f"version of {name}": found for name, found in versions().items()}
     step = "the beginning" if state is None else f"step {state.step}"
-    return {**packages, **settings, "data": checked.dataset.digest, "going on from": step}
+    dtype = dtype_of_run(run, state)
+    return {**packages, **settings, "data": checked.dataset.digest, "going on from": step,
+            "computing in": str(dtype).removeprefix("torch.")}  # fmt: skip
 
 
 def require_same_model(crew: Crew, base_digest: str) -> None:

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from fourge.checkpoint import store
 from fourge.checkpoint.state import StoredState
 from fourge.config.run import Run, difference
@@ -15,6 +17,7 @@ from fourge.core.errors import ConfigError, OutputError
 from fourge.core.events import EXPORT, FILE, RUN_FILE
 from fourge.harness.planning import Planned
 from fourge.harness.setup import Checked, Ready, checkpoint_folder
+from fourge.model.swap import choose_device, training_dtype
 
 _FREE = re.compile(
     r"train\.(save_every|keep_checkpoints)|memory\.|guard\.|out:|data\.mix\.\d+\.path:"
@@ -57,6 +60,12 @@ def resumed(run: Run) -> StoredState | None:
             f"{run.out} holds no run to resume.", fix="leave out --resume to begin one"
         )
     return None
+
+
+def dtype_of_run(run: Run, state: StoredState | None) -> torch.dtype:
+    """What a run computes in: what it was begun in, also on a processor of another kind."""
+    asked = state.meta.get("compute_dtype") if state is not None else None
+    return training_dtype(asked or run.model.compute_dtype, choose_device(run.model.device))
 
 
 def begun(run: Run) -> bool:

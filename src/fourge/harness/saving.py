@@ -58,6 +58,7 @@ def _save(ready: Ready, meta: dict[str, Any]) -> Saved:
     meta = {
         **meta,
         "version": __version__,
+        "compute_dtype": ready.compute_dtype,
         "seed": run.train.seed,  # with the step, the key of all random bits
         "cursor": step * run.train.batch * run.train.accumulate,  # rows drawn so far
         "config": run.to_yaml(),

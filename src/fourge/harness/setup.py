@@ -24,7 +24,7 @@ from fourge.data.dataset import Dataset, open_dataset
 from fourge.model.build import empty_model, load_model, untied
 from fourge.model.calibration import calibrate_
 from fourge.model.digest import digest_of_weights
-from fourge.model.mixed import compute_in_
+from fourge.model.mixed import activation_dtype, compute_in_
 from fourge.model.source import Source, open_source
 from fourge.model.swap import choose_device, training_dtype
 from fourge.optim.adamw import AdamW, ClipMethod
@@ -115,11 +115,16 @@ def _check_model(run: Run, source: Source, dataset: Dataset) -> None:
         )
 
 
-def make_ready(checked: Checked, progress: Progress, crew: Crew = ALONE) -> Ready:
-    """Load the model and put it, the optimizer and the plan together."""
+def make_ready(
+    checked: Checked, progress: Progress, crew: Crew = ALONE, dtype: torch.dtype | None = None
+) -> Ready:
+    """Load the model and put it, the optimizer and the plan together.
+
+    What is computed in is by default what the run says; a run that goes on may know better.
+    """
     run = checked.run
     device = choose_device(run.model.device)
-    dtype = training_dtype(run.model.compute_dtype, device)
+    dtype = dtype or training_dtype(run.model.compute_dtype, device)
     done, total = 0, len(checked.source.tensors)
 
     def loaded(name: str) -> None:
@@ -213,7 +218,8 @@ def _teacher(
     top_k, form = run.train.kl_top_k, "dense"
     if run.train.kl_teacher == "nvfp4":
         form = f"{run.model.scheme} {sorted(run.model.keep_bf16)}"
-    path = run.out / cache_name(f"{base_digest} {form}", checked.dataset, files, top_k)
+    weights = f"{base_digest} {form} {activation_dtype(model)}"
+    path = run.out / cache_name(weights, checked.dataset, files, top_k)
     if path.exists():
         return TeacherCache.load(path, top_k)
     cache = ask_base(

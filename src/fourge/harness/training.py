@@ -33,7 +33,7 @@ from fourge.core.files import whole_file, write_errors
 from fourge.guard.client import Beat
 from fourge.harness.agreeing import examined, require_same_model
 from fourge.harness.exporting import write_export
-from fourge.harness.resuming import Begin, last_checkpoint, require_same_base
+from fourge.harness.resuming import Begin, dtype_of_run, last_checkpoint, require_same_base
 from fourge.harness.saving import Saved, Saver
 from fourge.harness.setup import Progress, Ready, checkpoint_folder, make_ready
 from fourge.harness.surroundings import surroundings
@@ -108,7 +108,7 @@ def prepared(
     tell = progress or (lambda what, done, total: None)
     found = examined(run, resume, tell, crew)
     state, planned = found.state, found.planned
-    ready = make_ready(found.checked, tell, crew)
+    ready = make_ready(found.checked, tell, crew, dtype_of_run(run, state))
     require_same_model(crew, ready.base_digest)
     if state is None:
         return ready, Begin(crew.of_first(uuid.uuid4().hex[:12]), planned=planned)

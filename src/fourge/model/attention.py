@@ -17,7 +17,7 @@ and the mask, which is the same for all heads, serves them all. The products are
 
 One mask over the whole sequence would have most pairs multiplied only to be forgotten. Each run
 is given the keys of its own way to the root instead, which takes a quarter of the time for 16 rows
-of a chat (docs/benchmarks.md).
+of a chat (docs/why.md).
 
 Shapes: B rows, H query heads, K key-value heads, T columns of the cache, D values of a head;
 Q tokens of a run, S tokens of a sequence of runs.
@@ -90,6 +90,9 @@ def _attend_runs(
 ) -> Tensor:
     """Run by run, in the dtype of the masks."""
     counts, dtype = [len(run.mask_QT) for run in runs], runs[0].mask_QT.dtype
+    if not query.is_cpu:  # with a mask, a GPU's fused kernels want keys for every query head
+        heads = query.shape[1] // key.shape[1]
+        key, value = (each.repeat_interleave(heads, dim=1) for each in (key, value))
     given = (query.to(dtype), key.to(dtype), value.to(dtype))
     queries, keys, values = (each.split(counts, dim=2) for each in given)
     outs = []
@@ -97,7 +100,12 @@ def _attend_runs(
         path = (*run.before, number)
         seen, told = (torch.cat([of[at] for at in path], dim=2) for of in (keys, values))
         out = functional.scaled_dot_product_attention(
-            queries[number], seen, told, attn_mask=run.mask_QT, scale=scaling, enable_gqa=True
+            queries[number],
+            seen,
+            told,
+            attn_mask=run.mask_QT,
+            scale=scaling,
+            enable_gqa=query.is_cpu,
         )
         outs.append(out.transpose(1, 2))
     return torch.cat(outs, dim=1).to(query.dtype)

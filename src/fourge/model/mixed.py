@@ -104,20 +104,20 @@ def compute_in_(model: Any, dtype: torch.dtype) -> None:
             setattr(model.get_submodule(parent), child, mixed)
         elif type(module) is nn.LayerNorm:
             module.__class__ = MixedLayerNorm
-        elif type(module).__name__.endswith("RMSNorm") and not module._forward_hooks:
-            module.register_forward_hook(_as_given)  # a wider weight would widen all that follows
+        elif type(module).__name__.endswith("RMSNorm"):
+            _give_in_(module, dtype)  # a wider weight would widen all that follows
     embedding = model.get_input_embeddings()
     if type(embedding) is nn.Embedding:
         embedding = Lookup(embedding)
         model.set_input_embeddings(embedding)
-    embedding.dtype = dtype
-    if not embedding._forward_hooks:
-        embedding.register_forward_hook(_as_its_own)
+    _give_in_(embedding, dtype)
 
 
-def _as_given(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-    return output.to(args[0].dtype)
+def _give_in_(module: Any, dtype: torch.dtype) -> None:
+    module.dtype = dtype
+    if not module._forward_hooks:
+        module.register_forward_hook(_cast)
 
 
-def _as_its_own(module: Any, args: Any, output: Tensor) -> Tensor:
+def _cast(module: Any, args: Any, output: Tensor) -> Tensor:
     return output.to(module.dtype)

@@ -147,6 +147,6 @@ def training_dtype(asked: str, device: torch.device) -> torch.dtype:
 
 @cache
 def multiplies_bf16() -> bool:
-    """Whether this processor has products of bf16: twice as fast as float32, or 3 times slower."""
+    """Whether this is an x86 with products of bf16: twice as fast as float32, or 3 times slower."""
     known = torch.cpu.get_capabilities()
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))

@@ -32,6 +32,7 @@ from fourge.model.attention import PLAIN, Run
 
 WORTH = 0.75  # of the padded tokens
 _ROOT = -1
+_OTHER_BLOCKS = ("block_types", "layers_block_type")  # as configs of recurrent models name them
 _WHOLE = {"full_attention", "sliding_attention"}  # the latter up to the length of its window
 
 
@@ -79,7 +80,9 @@ def can_join(model: Any, longest: int) -> bool:
     window = getattr(config, "sliding_window", None) or longest
     rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None)
     ours = config._attn_implementation in PLAIN and model._supports_attention_backend
-    return bool(kinds <= _WHOLE and longest <= window and rotary is not None and ours)
+    recurrent = any(hasattr(config, name) for name in _OTHER_BLOCKS)
+    whole = kinds <= _WHOLE and not recurrent and longest <= window
+    return bool(whole and rotary is not None and ours)
 
 
 def joined(batch: Batch) -> Joined | None:

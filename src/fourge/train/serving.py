@@ -12,6 +12,7 @@ from typing import Any
 
 from fourge.model.mixed import activation_dtype, compute_in_
 from fourge.model.swap import compute_dtype
+from fourge.nvfp4.gemm import drop_scratch
 
 
 @contextmanager
@@ -30,5 +31,6 @@ def serving(model: Any) -> Iterator[None]:
         model.config.use_cache = use_cache
         if dtype != answers_in:
             compute_in_(model, dtype)
+            drop_scratch()  # of the other dtype: no step would use it, and no plan counts it
         for module, mode in modes.items():
             module.training = mode

@@ -49,9 +49,8 @@ def target_states(model: Any, batch: Batch) -> Tensor:
     device = model.get_input_embeddings().weight.device
     together = joined(batch) if can_join(model, batch.token_BT.shape[1]) else None
     if together is not None:
-        attend_better_(
-            model
-        )  # to stay: what is computed again in the backward pass attends as well
+        # For good: a backward pass that computes blocks again has to attend in the same way.
+        attend_better_(model)
         output = model.base_model(
             input_ids=together.token_S[None].to(device),
             position_ids=together.position_S[None].to(device),
@@ -71,7 +70,7 @@ def target_states(model: Any, batch: Batch) -> Tensor:
 
 
 def _attention_dtype(model: Any, device: torch.device) -> torch.dtype:
-    """On a CPU the backward pass of short runs takes twice as long in bf16."""
+    """On a CPU the backward pass of short runs takes three times as long in bf16."""
     return torch.float32 if device.type == "cpu" else activation_dtype(model)
 
 

@@ -5,8 +5,9 @@ of its top k tokens at every target position are kept: 8 bytes per token and pos
 second model in memory. They are cached on disk under a digest of the weights, the data and k.
 
 Asked before it is quantised (``kl_teacher: dense``), the model teaches what rounding took from it,
-too. Asked in NVFP4, it is no distance from itself at the start: all that is held against training
-is what training does. That is the clearer signal for teaching something new (docs/identity.md).
+too. Asked in NVFP4, it is no distance from itself at the start (in bf16 a thousandth of a nat, by
+rounding): all that is held against training is what training does. That is the clearer signal for
+teaching something new (docs/identity.md).
 
 Shapes: T target positions of a row or batch, K teacher tokens.
 """
