@@ -100,7 +100,7 @@ def has_nvfp4(source: Source) -> bool:
 
 
 def _held_in(opened: Opened, kind: torch.dtype) -> torch.dtype:
-    """The dtype of weights in memory: a checkpoint's float32 master stays what codes are made of."""
+    """The dtype of weights in memory: codes are made of a checkpoint's master as it is."""
     tensors = opened.source.tensors.items()
     is_wide = any(s.kind == "f32" for name, s in tensors if not name.endswith(".input_scale"))
     return torch.float32 if opened.checkpoint is not None and is_wide else kind

@@ -69,7 +69,7 @@ class Job:
             signal.pidfd_send_signal(self.pidfd, number)
 
     def reap(self) -> bool:
-        """Collect whoever has ended (the command, or an orphan that came to us); is anybody left?"""
+        """Collect whoever has ended: the command, or an orphan that came to us. Is anybody left?"""
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self.pid:
