@@ -1,7 +1,6 @@
 """Kernels that read codes: the weights of the reference, and float32's own error in the sums."""
 
 import logging
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fourge.core.errors import FormatError
-from fourge.nvfp4 import gemm, native
+from fourge.nvfp4 import built, gemm, native
 from fourge.nvfp4.compiled import has_cpp_compiler
 from fourge.nvfp4.gemm import dense, dequant_linear
 from fourge.nvfp4.linear import Nvfp4Linear
@@ -190,7 +189,7 @@ def test_wider_registers_change_no_bit(monkeypatch: pytest.MonkeyPatch, tmp_path
         narrow.setenv("XDG_CACHE_HOME", str(tmp_path))
         narrow.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
         with_avx2 = products()
-        assert len(list(tmp_path.rglob("native-*.so"))) == 1
+        assert len(list(tmp_path.rglob("nvfp4-*.so"))) == 1
     native._kernels.cache_clear()
     assert all(torch.equal(*pair) for pair in zip(as_it_is, with_avx2, strict=True))
 
@@ -285,7 +284,7 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFi
 def test_without_a_compiler_torch_multiplies_and_one_line_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(native, "cpp_compiler", lambda: "")
+    monkeypatch.setattr(built, "cpp_compiler", lambda: "")
     without_kernels(monkeypatch, caplog)
     assert len(caplog.records) == 1
     assert "g++" in caplog.text
@@ -297,7 +296,7 @@ def test_a_compiler_that_fails_is_none_and_leaves_nothing(
     compiler: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "cpp_compiler", lambda: compiler)
+    monkeypatch.setattr(built, "cpp_compiler", lambda: compiler)
     without_kernels(monkeypatch, caplog)
     assert len(caplog.records) == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -309,12 +308,3 @@ def test_another_processor_is_no_reason_to_complain(
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     without_kernels(monkeypatch, caplog)
     assert not caplog.records
-
-
-@needs_kernels
-def test_the_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = native._built()
-    assert path.parent == tmp_path / "fourge" / "kernels"
-    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: pytest.fail("compiled again"))
-    assert native._built() == path

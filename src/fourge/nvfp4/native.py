@@ -29,28 +29,22 @@ both and its codes are found while its 16 values are in registers, by the operat
 ``sum_of_squares`` is for the norm of a gradient: a compiled stage takes longer to be called than
 to read a small layer's.
 
-The kernels (``native.cpp`` and what it includes) are compiled when first needed, in some seconds,
-and kept in the user's cache. On another CPU, or where they cannot be compiled, everything takes the
-way of torch; in the second case a line says so.
+The kernels (``native.cpp`` and what it includes) are compiled when first needed (``built.py``);
+where there are none, everything takes the way of torch.
 
 Shapes: M activation rows, R weight rows, C columns of both.
 """
 
 import ctypes
 import functools
-import hashlib
-import logging
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fourge.core.errors import FourgeError
-from fourge.core.files import user_cache, whole_file
 from fourge.nvfp4.blocks import BLOCK
-from fourge.nvfp4.compiled import cpp_compiler
+from fourge.nvfp4.built import has_memory, library, threads_for
 
 if TYPE_CHECKING:
     from fourge.nvfp4.matrix import Nvfp4Matrix
@@ -59,15 +53,7 @@ MOST_ROWS = 8  # of a text: more are multiplied as plain transformers does, to t
 MOST_STEPS = 128  # beyond, a decoded weight and torch's product are as fast
 MOST_ROWS_DENSE = 64  # a float32 copy of a bf16 head, made for each product, costs more
 _DTYPES = (torch.bfloat16, torch.float32)
-_ALONE = 1 << 16  # weights below which a second thread costs more than it does
-_SOURCE = Path(__file__).with_suffix(".cpp")
-_PARTS = sorted(_SOURCE.parent.glob("native*.[ch]pp"))
-# Without the last, a product and a sum may be made one operation, which rounds once, not twice.
-_FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC", "-shared", "-ffp-contract=off")
 _LEAST_SCALE = 2.0**-100  # below, a reciprocal may not be finite
-_WIDE = "-mavx512f"  # half the instructions, and the same sums
-
-logger = logging.getLogger(__name__)
 
 
 def takes_codes(x: Tensor, weight: "Nvfp4Matrix", *, is_step: bool = False) -> bool:
@@ -91,13 +77,7 @@ def _takes(x: Tensor) -> bool:
 
 def can_use(values: Tensor) -> bool:
     """Whether there are kernels for such values, and they have memory that a kernel can use."""
-    return (
-        values.dtype in _DTYPES
-        and values.is_cpu
-        and type(values) is Tensor  # a tracer's stand-in has none
-        and not torch.compiler.is_compiling()
-        and _kernels() is not None
-    )
+    return values.dtype in _DTYPES and has_memory(values) and _kernels() is not None
 
 
 def times_codes(x: Tensor, weight: "Nvfp4Matrix", bias: Tensor | None) -> Tensor:
@@ -106,7 +86,7 @@ def times_codes(x: Tensor, weight: "Nvfp4Matrix", bias: Tensor | None) -> Tensor
     x, y = x.contiguous(), x.new_empty(len(x), rows)
     codes = _codes(weight)
     pointers = (x.data_ptr(), *(part.data_ptr() for part in codes), y.data_ptr())
-    _loaded().times_codes(*pointers, len(x), rows, cols, _threads(rows * cols))
+    _loaded().times_codes(*pointers, len(x), rows, cols, threads_for(rows * cols))
     return y if bias is None else y.add_(bias)
 
 
@@ -117,7 +97,7 @@ def times_dense(x: Tensor, weight_RC: Tensor, bias: Tensor | None) -> Tensor:
     is_bf16 = weight_RC.dtype == torch.bfloat16
     kernel = _loaded().times_bf16 if is_bf16 else _loaded().times_float32
     pointers = (x.data_ptr(), weight_RC.data_ptr(), y.data_ptr())
-    kernel(*pointers, len(x), rows, cols, _threads(rows * cols))
+    kernel(*pointers, len(x), rows, cols, threads_for(rows * cols))
     return y if bias is None else y.add_(bias)
 
 
@@ -128,7 +108,7 @@ def decode_(weight: "Nvfp4Matrix", out_RC: Tensor) -> Tensor:
     is_bf16 = out_RC.dtype == torch.bfloat16
     kernel = _loaded().decode_bf16 if is_bf16 else _loaded().decode_float32
     pointers = (*(part.data_ptr() for part in codes), out_RC.data_ptr())
-    kernel(*pointers, rows, cols, _threads(rows * cols))
+    kernel(*pointers, rows, cols, threads_for(rows * cols))
     return out_RC
 
 
@@ -144,24 +124,20 @@ def encode_(weight: Tensor, tensor_scale: Tensor, packed: Tensor, block_scale: T
     tensors = (weight, tensor_scale, packed, block_scale)
     count = weight.numel()
     pointers = (each.data_ptr() for each in tensors)
-    return bool(kernel(*pointers, count // BLOCK, _threads(count)))
+    return bool(kernel(*pointers, count // BLOCK, threads_for(count)))
 
 
 def sum_of_squares(row_NK: Tensor) -> float:
     """Of contiguous rows of 256 values that ``can_use`` allows."""
     is_bf16 = row_NK.dtype == torch.bfloat16
     kernel = _loaded().squares_bf16 if is_bf16 else _loaded().squares_float32
-    return float(kernel(row_NK.data_ptr(), len(row_NK), _threads(row_NK.numel())))
+    return float(kernel(row_NK.data_ptr(), len(row_NK), threads_for(row_NK.numel())))
 
 
 def _codes(weight: "Nvfp4Matrix") -> list[Tensor]:
     """What a kernel is given pointers to; to be held until it is done."""
     parts = (weight.packed_RC, weight.block_scale_RB, weight.tensor_scale)
     return [part.contiguous() for part in parts]
-
-
-def _threads(weights: int) -> int:
-    return torch.get_num_threads() if weights >= _ALONE else 1
 
 
 def _loaded() -> ctypes.CDLL:
@@ -173,12 +149,8 @@ def _loaded() -> ctypes.CDLL:
 @functools.cache
 def _kernels() -> ctypes.CDLL | None:
     """The compiled kernels; none by rule, or where they cannot be had."""
-    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
-        return None
-    try:
-        kernels = ctypes.CDLL(str(_built()))
-    except (FourgeError, OSError, subprocess.SubprocessError) as error:
-        logger.warning("tokens are decoded several times slower, without kernels: %s", error)
+    kernels = library(Path(__file__).with_suffix(".cpp"))
+    if kernels is None:
         return None
     pointer, count = ctypes.c_void_p, ctypes.c_int64
     kernels.times_codes.argtypes = [pointer] * 5 + [count] * 3 + [ctypes.c_int]
@@ -191,20 +163,3 @@ def _kernels() -> ctypes.CDLL | None:
     for kernel in (kernels.decode_bf16, kernels.decode_float32):
         kernel.argtypes = [pointer] * 4 + [count] * 2 + [ctypes.c_int]
     return kernels
-
-
-def _built() -> Path:
-    """The library: from the cache, or compiled now."""
-    compiler = cpp_compiler()
-    if not compiler:
-        raise FileNotFoundError("a C++ compiler (g++) is missing")
-    is_wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    command = [compiler, *_FLAGS, *([_WIDE] if is_wide else []), str(_SOURCE)]
-    key = hashlib.blake2b(" ".join(command).encode(), digest_size=8)
-    for part in _PARTS:
-        key.update(part.read_bytes())
-    path = user_cache() / "kernels" / f"native-{key.hexdigest()}.so"
-    if not path.exists():
-        with whole_file(path, overwrite=True) as temporary:
-            subprocess.run([*command, "-o", str(temporary)], check=True, capture_output=True)
-    return path
