@@ -15,6 +15,7 @@ from fourge.core.errors import ConfigError
 from fourge.nvfp4.master import MasterWeight
 from fourge.nvfp4.matrix import Nvfp4Matrix, dequantize
 from fourge.nvfp4.packed import PackedWeight, requantize_rows_
+from fourge.optim import native
 from fourge.optim.kernel import update_
 from fourge.optim.masters import MasterFormat
 from fourge.optim.moments import (
@@ -98,6 +99,11 @@ def _update_rows_(
     packed = {each: state[each] for each in MOMENTS if each in state}
     grad_RC = part.grad.contiguous().view(rows, columns)  # type: ignore[union-attr]
     residual = state.get("residual")
+    if not isinstance(value, PackedWeight):
+        weight_NK, grad_NK = value.detach().view(-1, K), grad_RC.view(-1, K)
+        if native.takes(weight_NK, residual, grad_NK, form):
+            native.update_(weight_NK, grad_NK, packed, numbers, words, part.first)
+            return
     for some in _chunks(rows, chunk_rows or max(1, CHUNK // columns)):
         block = slice(some.start * columns // K, some.stop * columns // K)
         weight_RC = _read(value, rows, columns, some)
