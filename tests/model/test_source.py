@@ -117,6 +117,37 @@ def test_opening_reads_no_weight(tiny_folder: Folder, monkeypatch: pytest.Monkey
     assert len(reads) == 2  # the header's length and the header
 
 
+def test_a_gguf_is_read_once_by_transformers_and_again_when_it_changed(
+    tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoConfig, AutoTokenizer
+
+    read: list[str] = []
+    for kind in (AutoConfig, AutoTokenizer):
+        original = kind.from_pretrained
+
+        def counting(
+            *args: object, original: Callable[..., object] = original, **more: object
+        ) -> object:
+            read.append(original.__qualname__)
+            return original(*args, **more)
+
+        monkeypatch.setattr(kind, "from_pretrained", counting)
+    path = made(tiny_folder("qwen3"), tmp_path, "gguf")
+    read.clear()
+    first, second = open_source(path), open_source(path)
+    tokenizers = first.tokenizer(), second.tokenizer()
+    assert len(read) == 2
+    first.config.vocab_size = 1  # nobody's changes are another's
+    tokenizers[0].chat_template = "none"
+    assert open_source(path).config.vocab_size == second.config.vocab_size != 1
+    assert open_source(path).tokenizer().chat_template == tokenizers[1].chat_template != "none"
+    path.unlink()
+    made(tiny_folder("qwen3", tied=True), tmp_path, "gguf")
+    open_source(path).tokenizer()
+    assert len(read) == 4
+
+
 @pytest.mark.model
 @pytest.mark.slow
 def test_qwen3s_tokenizer_survives_a_gguf(tmp_path: Path) -> None:

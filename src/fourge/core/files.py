@@ -21,6 +21,7 @@ from pathlib import Path
 from fourge.core.errors import FormatError, OutputError
 
 Buffer = bytearray | mmap.mmap
+Stamp = tuple[int, int, int]
 PIECE = 8 << 20  # bytes per read call
 LARGE = 1 << 16
 _NOT_HERE = (  # the path is at fault; EEXIST is of a parent that is a file
@@ -190,3 +191,9 @@ def user_cache() -> Path:
     """The user's cache folder, by the XDG rule: what is in it can be made again."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "fourge"
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Differs after a file was written or replaced: for what is remembered about its content."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns

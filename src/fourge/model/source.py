@@ -13,13 +13,15 @@ Opening reads headers only. Tensor names are transformers'.
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from fourge.core.errors import FormatError, first_line
+from fourge.core.files import Stamp, stamp_of
 from fourge.formats import layout
 from fourge.formats.folder import read_folder, read_json
 from fourge.formats.gguf_file import Metadata, read_gguf
@@ -170,10 +172,8 @@ def _architecture(path: Path, metadata: Metadata) -> tuple[str, int, int]:
 
 
 def _gguf_config(path: Path, metadata: Metadata, architecture: str, raw: Tensors) -> Any:
-    from transformers import AutoConfig
-
     try:
-        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+        config = deepcopy(_transformers_config(path, stamp_of(path)))
     except Exception as error:  # transformers raises whatever its parsing met
         raise FormatError(
             f"{path} has metadata that is not a model's.", why=first_line(error)
@@ -191,6 +191,13 @@ def _gguf_config(path: Path, metadata: Metadata, architecture: str, raw: Tensors
         config.attention_bias = any(name.endswith("attn_q.bias") for name in raw)
     config.tie_word_embeddings = "output.weight" not in raw
     return config
+
+
+@lru_cache(maxsize=4)  # transformers takes seconds to read a vocabulary
+def _transformers_config(path: Path, stamp: Stamp) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
 
 
 def _config(folder: Path) -> Any:

@@ -5,10 +5,13 @@ calls the pre-tokenizer says so, and it is put back.
 """
 
 import shutil
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from fourge.core.errors import FormatError, first_line
+from fourge.core.files import Stamp, stamp_of
 
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -30,10 +33,9 @@ def folder_tokenizer(folder: Path) -> Any:
 def gguf_tokenizer(path: Path, pre_tokenizer: str) -> Any:
     """The tokenizer inside a GGUF."""
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-    from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        tokenizer = deepcopy(_transformers_tokenizer(path, stamp_of(path)))
     except Exception as error:  # transformers raises whatever its parsing met
         raise FormatError(f"{path} has no usable tokenizer.", why=first_line(error)) from error
     if pre_tokenizer == "smollm":
@@ -41,6 +43,13 @@ def gguf_tokenizer(path: Path, pre_tokenizer: str) -> Any:
             [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
         )
     return tokenizer
+
+
+@lru_cache(maxsize=4)  # it takes seconds
+def _transformers_tokenizer(path: Path, stamp: Stamp) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
