@@ -7,7 +7,14 @@ from tests.conftest import byte_tokenizer, tiny_model
 
 def test_the_loss_is_transformers_own() -> None:
     model, tokenizer = tiny_model("qwen3"), byte_tokenizer()
-    pieces = [Piece("The end of a statement."), Piece("Another one, longer than that.")]
+    texts = [
+        "The end of a statement.",
+        "Another one, longer than that.",
+        "No.",
+        "Four!",
+        "And so on",
+    ]
+    pieces = [Piece(text) for text in texts]  # some at once, of different lengths
     found = losses(model, tokenizer, pieces)
     for piece, loss in zip(pieces, found, strict=True):
         token = tokenizer(piece.text, return_tensors="pt")["input_ids"]
