@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourge.core.errors import ConfigError
-from fourge.data.order import Mixture, permutation
+from fourge.data.order import PARTS, Mixture, even_permutation, permutation
 
 
 @st.composite
@@ -59,25 +59,18 @@ def test_without_weights_an_epoch_is_every_row_once_in_an_order_of_its_own() -> 
     epochs = [[mixture.draw(e * 50 + at) for at in range(50)] for e in range(3)]
     everything = {(0, row) for row in range(30)} | {(1, row) for row in range(20)}
     assert all(set(epoch) == everything for epoch in epochs)
-    for epoch in epochs:  # both which file comes and which of its rows
-        assert [file for file, _ in epoch] != sorted(file for file, _ in epoch)
+    for epoch in epochs:
         assert [row for file, row in epoch if file == 0] != list(range(30))
-    assert [f for f, _ in epochs[0]] != [f for f, _ in epochs[1]]
     assert [r for f, r in epochs[0] if f == 0] != [r for f, r in epochs[1] if f == 0]
 
 
-def test_files_of_one_size_are_not_shuffled_alike_and_a_seed_changes_both_orders() -> None:
+def test_files_of_one_size_are_not_shuffled_alike_and_a_seed_changes_the_order() -> None:
     def order(seed: int, file: int) -> list[int]:
         mixture = Mixture((40, 40), None, seed, shuffle=True)
         return [row for of, row in map(mixture.draw, range(80)) if of == file]
 
-    def files(seed: int) -> list[int]:
-        mixture = Mixture((40, 40), None, seed, shuffle=True)
-        return [mixture.draw(index)[0] for index in range(80)]
-
     assert order(1, 0) != order(1, 1)
     assert order(1, 0) != order(2, 0)
-    assert files(1) != files(2)
 
 
 def test_one_unshuffled_file_is_read_from_top_to_bottom_again_and_again() -> None:
@@ -85,14 +78,15 @@ def test_one_unshuffled_file_is_read_from_top_to_bottom_again_and_again() -> Non
     assert [mixture.draw(index) for index in range(7)] == [(0, i % 3) for i in range(7)]
 
 
-def test_unshuffled_files_are_spread_evenly() -> None:
-    mixture = Mixture((2, 6), None, 0, shuffle=False)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_files_are_spread_evenly(shuffle: bool) -> None:
+    mixture = Mixture((2, 6), None, 0, shuffle=shuffle)
     assert "".join(str(mixture.draw(index)[0]) for index in range(8)) == "10111011"
-    weighted = Mixture((4, 4), (1.0, 3.0), 0, shuffle=False)
+    weighted = Mixture((4, 4), (1.0, 3.0), 0, shuffle=shuffle)
     files = [weighted.draw(index)[0] for index in range(8)]
     assert files.count(0) == 2
     assert files[:4].count(0) == files[4:].count(0) == 1
-    gap = Mixture((2, 2, 2), (0.0, 1.0, 1.0), 0, shuffle=False)
+    gap = Mixture((2, 2, 2), (0.0, 1.0, 1.0), 0, shuffle=shuffle)
     assert [gap.draw(index)[0] for index in range(6)] == [1, 2, 1, 2, 1, 2]
 
 
@@ -143,12 +137,29 @@ def test_a_draw_before_the_first_is_a_mistake_of_ours() -> None:
 @given(st.text(max_size=4), st.integers(0, 50))
 def test_a_permutation_holds_each_number_once(name: str, count: int) -> None:
     assert sorted(permutation(name, count)) == list(range(count))
+    assert sorted(even_permutation(name, count)) == list(range(count))
+
+
+@given(st.text(max_size=4), st.integers(1, 20))
+def test_of_sixteen_draws_each_sixteenth_of_a_file_has_one(name: str, each: int) -> None:
+    order = even_permutation(name, each * PARTS)
+    for start in range(0, len(order), PARTS):
+        assert sorted(row // each for row in order[start : start + PARTS]) == list(range(PARTS))
+
+
+def test_an_even_order_is_random_within_its_parts_and_among_them() -> None:
+    order = even_permutation("a", 10 * PARTS)
+    parts = [row // 10 for row in order]
+    assert parts[:PARTS] != parts[PARTS : 2 * PARTS]
+    assert parts[:PARTS] != sorted(parts[:PARTS])
+    assert [row for row in order if row < 10] != list(range(10))
 
 
 def test_the_order_is_the_same_on_every_machine_and_in_every_version() -> None:
     mixture = Mixture((3, 4), (1.0, 2.0), 7, shuffle=True)
     assert permutation("7/epoch 0", 8) == [3, 1, 4, 2, 6, 7, 5, 0]
-    draws = [(1, 1), (0, 0), (1, 0), (1, 3), (1, 2), (1, 1), (0, 2), (1, 2)]
+    draws = [(1, 1), (0, 0), (1, 0), (1, 3), (1, 2), (0, 2), (1, 1), (1, 2)]
+    assert even_permutation("7", 34)[:8] == [28, 9, 22, 11, 19, 3, 15, 27]
     assert [mixture.draw(index) for index in range(8)] == draws
 
 

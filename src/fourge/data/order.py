@@ -9,8 +9,12 @@ rounded by the largest remainder, so that the counts add up exactly. Draw j of f
 is the file's draw number k = e * c_i + j, and walks through the file's own rows without
 end: row ``shuffled(pass k // n_i)[k % n_i]``. So every row of a file is drawn once before any is
 drawn twice, whatever the weights, and weights change how often a file is asked, never which rows
-it gives. How the files' draws interleave within an epoch is a shuffle of its own; unshuffled,
-they are spread evenly.
+it gives.
+
+**Even, not only random.** A batch is a sample, and what it has too much of pushes the weights
+about. The files' draws therefore interleave at even distances, so that every batch has its share of
+each; and a pass through a file is shuffled in ``PARTS`` parts of rows that stand together, of which
+each sixteen draws have one: files are often sorted by language or by subject.
 
 A permutation is a sort by numbers from ``random.Random(text).random()``, the one sequence that
 Python promises to keep from version to version. Walking costs O(1) a draw: the permutations in
@@ -25,7 +29,8 @@ from fractions import Fraction
 
 from fourge.core.errors import ConfigError
 
-_EPOCH = -1  # the cache's key for the epoch's layout, beside the files' numbers
+PARTS = 16
+_LAYOUT = -1  # the cache's key for the epoch's layout, beside the files' numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +61,20 @@ class Mixture:
         if index < 0:
             raise ValueError(f"draw {index}")
         epoch, place = divmod(index, self.epoch_size)
-        layout = self._keep(_EPOCH, epoch, lambda: self._layout(epoch))
+        layout = self._keep(_LAYOUT, 0, self._layout)
         file, nth = divmod(layout[place], self.epoch_size)
         number = epoch * self.draws[file] + nth
         lap, at = divmod(number, self.rows[file])
         if not self.shuffle:
             return file, at
         name = f"{self.seed}/file {file}/pass {lap}"
-        return file, self._keep(file, lap, lambda: permutation(name, self.rows[file]))[at]
+        return file, self._keep(file, lap, lambda: even_permutation(name, self.rows[file]))[at]
 
-    def _layout(self, epoch: int) -> list[int]:
-        """Of each place in the epoch, ``file * epoch_size + nth draw of that file``."""
-        if self.shuffle:
-            files = [file for file, count in enumerate(self.draws) for _ in range(count)]
-            files = [files[at] for at in permutation(f"{self.seed}/epoch {epoch}", len(files))]
-        else:
-            files = _spread(self.draws)
+    def _layout(self) -> list[int]:
+        """Of each place in an epoch, ``file * epoch_size + nth draw of that file``."""
         seen = [0] * len(self.draws)
         layout = []
-        for file in files:
+        for file in _spread(self.draws):
             layout.append(file * self.epoch_size + seen[file])
             seen[file] += 1
         return layout
@@ -90,6 +90,16 @@ def permutation(name: str, count: int) -> list[int]:
     generator = random.Random(name)
     key = [generator.random() for _ in range(count)]
     return sorted(range(count), key=key.__getitem__)
+
+
+def even_permutation(name: str, count: int, parts: int = PARTS) -> list[int]:
+    """The same, of which each ``parts`` have one number of each part of the range."""
+    shuffled = permutation(name, count)
+    turn, taken = [0] * count, [0] * parts
+    for number in shuffled:
+        part = number * parts // count
+        turn[number], taken[part] = taken[part], taken[part] + 1
+    return sorted(shuffled, key=turn.__getitem__)
 
 
 def _spread(draws: tuple[int, ...]) -> list[int]:
