@@ -40,14 +40,18 @@ def test_the_same_prompt_twice_has_the_same_reply_twice() -> None:
     ("prompts", "shared"),
     [
         ([], []),
-        ([[1, 2, 3]], [1, 2]),
+        ([[1, 2, 3]], []),
         ([[1, 2], [1, 2, 3]], [1]),
         ([[1, 2, 3, 4], [1, 2, 5], [1, 2, 3, 6]], [1, 2]),
         ([[1, 2], [3, 2]], []),
         ([[1], [1, 2]], []),
+        ([[1, 2, 3], [1, 2, 3]], [1, 2]),
+        ([[9, 9], [1, 2, 3, 4], [7], [1, 2, 3, 5], [1, 2, 3]], [1, 2, 3]),
+        ([[1, 1, 1, 1, 1, 1, 1, 2], [1, 1, 1, 1, 1, 1, 1, 3], [1, 4], [1, 5]], [1] * 7),
+        ([[1, 1, 2], [1, 1, 3], [1, 4], [1, 5], [1, 6]], [1]),
     ],
 )
-def test_every_prompt_has_a_token_more_than_what_all_begin_with(
+def test_what_is_read_once_saves_most_and_has_a_token_more_behind_it(
     prompts: list[list[int]], shared: list[int]
 ) -> None:
     assert list(shared_beginning(prompts)) == shared

@@ -53,7 +53,8 @@ def test_whoever_joins_and_leaves_each_row_has_the_logits_it_has_alone(
     rows = Rows(model, SHARED[:shared])
     for seed, (lengths, steps, chance) in enumerate(changes):
         stay = [at for at in range(len(rows.ids)) if chance.random() < 0.5]
-        rows.change(stay, prompts(*lengths, seed=seed, shared=SHARED[:shared]))
+        others = prompts(*lengths[:2], seed=seed, shared=[3])
+        rows.change(stay, [*prompts(*lengths, seed=seed, shared=SHARED[:shared]), *others])
         for _ in range(steps):
             logits_BV = rows.step()
             expect_alone(model, rows, logits_BV)
@@ -61,7 +62,7 @@ def test_whoever_joins_and_leaves_each_row_has_the_logits_it_has_alone(
                 ids.append(token)
 
 
-def test_what_all_begin_with_is_read_once_and_the_last_token_in_the_first_step() -> None:
+def test_what_prompts_share_is_read_once_and_the_last_token_in_the_first_step() -> None:
     model, fed = MODELS["llama"], list[int]()
     hook = model.register_forward_pre_hook(lambda module, args: fed.append(args[0].numel()))
     try:
@@ -73,6 +74,8 @@ def test_what_all_begin_with_is_read_once_and_the_last_token_in_the_first_step()
         rows.change([0, 1], prompts(1))
         rows.step()
         assert fed[3:] == [3]
+        rows.change([], [*prompts(3), SHARED, [*SHARED[:-1], 1, 4, 8]])  # the last two do not
+        assert fed[4:] == [2, 2 * 5]
     finally:
         hook.remove()
 

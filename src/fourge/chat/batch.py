@@ -13,10 +13,12 @@ and the products of prompts are summed in another order for other shapes; two to
 rare, and then equally good.
 """
 
+import math
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 from fourge.chat.conversation import Template, ids_of
@@ -119,14 +121,16 @@ def _together(
     """Answer side by side."""
     waiting = deque(sorted(asked, key=lambda each: (-each.most, len(each.prompt))))
     rows, seated = Rows(model, shared_beginning([each.prompt for each in asked])), list[_Asked]()
+
+    def cost(each: _Asked) -> tuple[bool, int]:
+        return not rows.begins_so(each.prompt), len(each.prompt)
+
     on = set[int]()  # numbers of those that go on
     while waiting or on:
         if not on or len(seated) - len(on) >= max(1, batch // 8):
             stay = [at for at, each in enumerate(seated) if each.number in on]
             room = min(batch - len(stay), len(waiting))
-            join = sorted(
-                (waiting.popleft() for _ in range(room)), key=lambda each: len(each.prompt)
-            )
+            join = sorted((waiting.popleft() for _ in range(room)), key=cost)
             rows.change(stay, [each.prompt for each in join])
             seated = [*(seated[at] for at in stay), *join]
             on |= {each.number for each in join}
@@ -141,11 +145,15 @@ def _together(
 
 
 def shared_beginning(prompts: Sequence[Sequence[int]]) -> Sequence[int]:
-    """What all prompts begin with, but for the last token of the shortest: that is stepped with."""
-    if not prompts:
-        return ()
-    shared = reduce(lambda one, other: one[: common_prefix(one, other)], prompts)
-    return shared[: min(map(len, prompts)) - 1]
+    """The beginning, each time with more behind it, that saves most if it is read once."""
+    ordered = sorted(map(tuple, prompts))
+    best, saved = tuple[int, ...](), 0
+    for one, other in pairwise(ordered):
+        shared = one[: min(common_prefix(one, other), len(one) - 1)]
+        having = bisect(ordered, (*shared, math.inf)) - bisect(ordered, shared)
+        if len(shared) * (having - 1) > saved:
+            best, saved = shared, len(shared) * (having - 1)
+    return best
 
 
 def _in_turn(model: Any, asked: Sequence[_Asked], stops: frozenset[int]) -> Iterator[_Asked]:

@@ -10,8 +10,8 @@ row 2   p p p p k l m n o u v w x | y                a token that was said
 row 3   . . p p p p g h q r s t u | v
 ```
 
-Rows end in the same column; what is left of a row (``.``) is masked. ``p`` is what all prompts
-begin with (a system's text, above all): it is computed once, for all of them.
+Rows end in the same column; what is left of a row (``.``) is masked. ``p`` is what most prompts
+begin with (a system's text, above all): it is computed once, for all that do.
 
 A prompt is read but for its last token, in groups whose rows begin in the same column: behind a
 row's end nothing is looked at, so there is no mask, and a column is a position. Then the rows are
@@ -44,7 +44,7 @@ Held = list[tuple[Tensor, Tensor]]  # keys and values of some rows [B, H, T, D],
 class Rows:
     """The rows of one model. ``ids`` is what each one has been given, its last token unfed.
 
-    Every prompt begins with ``shared``, and has a token more at least.
+    What prompts have in common, ``shared``, is read once.
     """
 
     def __init__(self, model: Any, shared: Sequence[int]) -> None:
@@ -76,12 +76,22 @@ class Rows:
             require_finite(logits_BV, self.model, self.ids[row])
         return logits_BV
 
+    def begins_so(self, prompt: Sequence[int]) -> bool:
+        """Whether a prompt begins with what is shared, and goes on."""
+        count = len(self.shared)
+        return len(prompt) > count and list(prompt[:count]) == self.shared
+
     @torch.no_grad()
     def change(self, stay: Sequence[int], join: Sequence[Sequence[int]]) -> None:
-        """Keep the rows of these numbers, and put new prompts behind them, the shortest first."""
+        """Keep the rows of these numbers, and put new prompts behind them.
+
+        Those that begin with what is shared come first; of each kind the shortest first.
+        """
         parts = [self._kept(stay)] if stay else []
-        for group in groups(join, len(self.shared)):
-            parts += self._read(group)
+        for shares, prompts in groupby(join, key=self.begins_so):
+            start = len(self.shared) if shares else 0
+            for group in groups(list(prompts), start):
+                parts += self._read(group, start)
         self.ids = [self.ids[number] for number in stay] + [list(prompt) for prompt in join]
         fed = [len(ids) - 1 for ids in self.ids]
         width = max(fed, default=0)
@@ -99,10 +109,10 @@ class Rows:
         return [(layer.keys[index_B, :, first:], layer.values[index_B, :, first:])
                 for layer in self.cache.layers]  # fmt: skip
 
-    def _read(self, prompts: Sequence[Sequence[int]]) -> Iterator[Held]:
-        """Prompts but for their last tokens; those of one length together."""
-        start, width = len(self.shared), max(len(prompts[-1]) - 1, 1)
-        cache = self._begun(len(prompts))
+    def _read(self, prompts: Sequence[Sequence[int]], start: int) -> Iterator[Held]:
+        """Prompts from ``start`` but for their last tokens; those of one length together."""
+        width = max(len(prompts[-1]) - 1, 1)
+        cache = self._begun(len(prompts)) if start else empty_cache(self.model)
         if width > start:
             rest = [[*prompt[start:-1], *[0] * (width + 1 - len(prompt))] for prompt in prompts]
             self._feed(rest, cache)
@@ -113,10 +123,8 @@ class Rows:
                    for layer in cache.layers]  # fmt: skip
 
     def _begun(self, rows: int) -> Cache:
-        """A cache in which each row holds what all prompts begin with."""
+        """A cache in which each row holds what is shared."""
         cache = empty_cache(self.model)
-        if not self.shared:
-            return cache
         if not self._beginning:
             alone = empty_cache(self.model)
             self._feed([self.shared], alone)
