@@ -57,11 +57,12 @@ def test_a_size_has_a_unit_or_is_auto(load: Load, name: str) -> None:
 @pytest.mark.parametrize(("name", "least"), [("lr", "0"), ("weight_decay", "0")])
 def test_a_group_has_its_bounds(load: Load, name: str, least: str) -> None:
     load(f"optim.groups=[{{names: ['*.norm.*'], {name}: {least}}}]")
-    found = refused(load, f"optim.groups=[{{names: [], {name}: -1}}, {{}}]")
+    load(f"optim.groups=[{{lower: 0.5, {name}: {least}}}]")
+    found = refused(load, f"optim.groups=[{{lower: 2, {name}: -1}}, {{names: []}}]")
     assert found == [
-        "optim.groups.0.names: is empty; it must have an entry",
+        "optim.groups.0.lower: is 2; it must be at most 1",
         f"optim.groups.0.{name}: is -1; it must be 0 or more",
-        "optim.groups.1.names: is required",
+        "optim.groups.1: a group needs names or lower: the layers it is for",
     ]
 
 

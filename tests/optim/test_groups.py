@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fourge.core.errors import ConfigError
 from fourge.optim.adamw import AdamW
-from fourge.optim.groups import GroupRule, grouped
+from fourge.optim.groups import GroupRule, grouped, layer_of
 
 NAMES = [
     "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
@@ -95,3 +95,17 @@ def test_a_learning_rate_of_zero_is_a_setting_and_freezes() -> None:
 def test_names_reach_the_optimizer() -> None:
     optimizer = AdamW(grouped(named(), [GroupRule(("*norm*",), lr=1e-3)]), master="fp32")
     assert [name for name, _, _ in optimizer.named()] == [NAMES[-1], *NAMES[:-1]]
+
+
+def test_the_lower_layers_are_a_group_of_any_model() -> None:
+    got = settings_of([GroupRule(("*norm*",), lr=1.0), GroupRule((), lr=2.0, lower=0.5)])
+    assert [got[name][0] for name in NAMES] == [None, 2.0, 2.0, 2.0, None, 1.0]
+    everything = settings_of([GroupRule((), lr=2.0, lower=1.0)])
+    assert [everything[name][0] for name in NAMES] == [None, 2.0, 2.0, 2.0, 2.0, None]
+    first = settings_of([GroupRule((), lr=2.0, lower=1 / 11)])  # of layers 0 to 10
+    assert [name for name in NAMES if first[name][0]] == NAMES[1:3]
+
+
+def test_a_layer_is_the_first_number_of_a_name() -> None:
+    assert layer_of("model.layers.10.experts.3.weight") == 10
+    assert layer_of("model.norm.weight") is None

@@ -7,9 +7,9 @@ A path is made absolute while it is checked: from the folder of the file that is
 import math
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from fourge.config.strict import Many, Number, Strict, Text, shown
 from fourge.guard.sizes import parse_size
@@ -127,9 +127,16 @@ class TrainSettings(Strict):
 
 
 class OptimGroup(Strict):
-    names: Annotated[Many[Text], Field(min_length=1)]  # glob patterns
+    names: Many[Text] = ()  # glob patterns
+    lower: Share = 0.0  # of the layers, from the first on: these too
     lr: NotNegative | None = None
     weight_decay: NotNegative | None = None
+
+    @model_validator(mode="after")
+    def _of_something(self) -> Self:
+        if not self.names and not self.lower:
+            raise ValueError("a group needs names or lower: the layers it is for")
+        return self
 
 
 class OptimSettings(Strict):

@@ -204,7 +204,7 @@ def _optimizer(
 
 
 def _rules(run: Run) -> list[GroupRule]:
-    return [GroupRule(tuple(g.names), g.lr, g.weight_decay) for g in run.optim.groups]
+    return [GroupRule(tuple(g.names), g.lr, g.weight_decay, g.lower) for g in run.optim.groups]
 
 
 def _teacher(

@@ -1,4 +1,6 @@
-"""Parameter groups by name: a learning rate or weight decay of their own for some layers.
+"""Parameter groups: a learning rate or weight decay of their own for some layers.
+
+They are named by patterns, or are the lower so much of the model's layers.
 
 A layer's rate is a real learning rate. Multiplying its gradient instead would do nothing: Adam
 divides by the gradient's own size.
@@ -21,6 +23,12 @@ class GroupRule:
     names: tuple[str, ...]
     lr: float | None = None
     weight_decay: float | None = None
+    lower: float = 0.0  # and to those in this share of the layers, from the first on
+
+    def applies(self, name: str, layers: int) -> bool:
+        number = layer_of(name)
+        is_lower = number is not None and number < self.lower * layers
+        return is_lower or any(fnmatchcase(name, pattern) for pattern in self.names)
 
     def settings(self) -> dict[str, float]:
         given = {"lr": self.lr, "weight_decay": self.weight_decay}
@@ -36,6 +44,23 @@ def grouped(
         ConfigError: a pattern matches nothing.
     """
     named = list(named)
+    _require_matches(named, rules)
+    layers = 1 + max((layer_of(name) or 0 for name, _ in named), default=0)
+    members: dict[int, list[tuple[str, Tensor]]] = {}
+    for name, param in named:
+        chosen = (at for at, rule in enumerate(rules) if rule.applies(name, layers))
+        members.setdefault(next(chosen, len(rules)), []).append((name, param))
+    settings = [rule.settings() for rule in rules] + [{}]
+    return [{"params": params, **settings[i]} for i, params in sorted(members.items())]
+
+
+def layer_of(name: str) -> int | None:
+    """The number of the layer that a parameter is in; None outside of them."""
+    numbers = [part for part in name.split(".") if part.isdecimal()]
+    return int(numbers[0]) if numbers else None
+
+
+def _require_matches(named: Sequence[tuple[str, Tensor]], rules: Sequence[GroupRule]) -> None:
     for pattern in (pattern for rule in rules for pattern in rule.names):
         if not any(fnmatchcase(name, pattern) for name, _ in named):
             raise ConfigError(
@@ -43,9 +68,3 @@ def grouped(
                 why="optim.groups is matched against whole names, with * and ?",
                 fix=f"for example: *{named[-1][0].rpartition('.')[0].rpartition('.')[2]}*",
             )
-    members: dict[int, list[tuple[str, Tensor]]] = {}
-    for name, param in named:
-        chosen = (i for i, r in enumerate(rules) if any(fnmatchcase(name, p) for p in r.names))
-        members.setdefault(next(chosen, len(rules)), []).append((name, param))
-    settings = [rule.settings() for rule in rules] + [{}]
-    return [{"params": params, **settings[i]} for i, params in sorted(members.items())]
