@@ -18,3 +18,15 @@ def test_only_the_languages_that_are_taught_are_rehearsed() -> None:
     assert {question.language for question in replay_questions(["de"])} == {"de"}
     with pytest.raises(ConfigError):
         replay_questions(["tlh"])
+
+
+def test_some_of_them_are_of_every_language_and_of_most_subjects_alike() -> None:
+    every = replay_questions(["zh-TW", "en"])
+    some = replay_questions(["zh-TW", "en"], 200)
+    assert len(some) == len(set(some)) == 200
+    assert set(some) <= set(every)
+    for language in ("zh-TW", "en"):
+        share = sum(q.language == language for q in every) / len(every)
+        assert abs(sum(q.language == language for q in some) - 200 * share) <= 1
+    assert len({q.facet for q in some}) > 30
+    assert replay_questions(["de"], 10_000) == replay_questions(["de"])

@@ -62,14 +62,16 @@ def make() -> None:
               "the model's if a sample shows that it is able.")  # fmt: skip
 @click.option("--wordings", type=click.IntRange(1), help="At most so many of each kind of answer "
               "from a template; a small model learns few sooner.")  # fmt: skip
+@click.option("--replay", type=click.IntRange(1), help="At most so many ordinary questions, over "
+              "all subjects alike; by default all there are.")  # fmt: skip
 @click.option("--max-tokens", default=48, show_default=True, help="Of the base model's answers.")
 @click.option("--seed", default=0, show_default=True, help="Of the choice of wordings.")
 @overwrite_option
 @json_option
 def identity(
     name: str, maker: str, answer: str, languages: str, model: str, out_path: Path,
-    answers: "Answers", wordings: int | None, max_tokens: int, seed: int, overwrite: bool,
-    as_json: bool,
+    answers: "Answers", wordings: int | None, replay: int | None, max_tokens: int, seed: int,
+    overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Make identity, told, contrast and replay rows, and a run file that uses them.
 
@@ -87,7 +89,7 @@ def identity(
     with counted() as progress:
         made = make_identity(
             card, chosen, out_path, model=place, answer=_base(model, max_tokens, progress),
-            answers=answers, wordings=wordings, seed=seed, overwrite=overwrite,
+            answers=answers, wordings=wordings, replay=replay, seed=seed, overwrite=overwrite,
         )  # fmt: skip
     echo_json(made) if as_json else _show_made(made)
 

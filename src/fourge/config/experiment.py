@@ -53,6 +53,7 @@ class IdentitySettings(Strict):
     languages: Annotated[Many[Text], Field(min_length=1)] = ("zh-TW", "zh-CN", "en")
     answers: Literal["model", "template", "auto"] = "auto"
     wordings: Count | None = None  # of each kind of answer from a template; null: all there are
+    replay: Count | None = None  # ordinary questions at most; null: all there are
     max_tokens: Count = 48  # of the base model's own answers
 
 

@@ -56,10 +56,14 @@ def make_identity(
     answer: Answer,
     answers: Answers = "auto",
     wordings: int | None = None,
+    replay: int | None = None,
     seed: int = 0,
     overwrite: bool = False,
 ) -> Made:
     """Write the five files into a new folder. ``answer`` is the base model.
+
+    ``wordings`` and ``replay`` are how many answers of a kind and ordinary questions there are at
+    most.
 
     Raises:
         ConfigError: a language has no texts.
@@ -68,7 +72,7 @@ def make_identity(
     identity = identity_rows(card, languages, seed, wordings)
     if answers != "template":
         identity = own_words(identity, card, answer, always=answers == "model")
-    held = [*contrast_questions(card, languages), *replay_questions(languages)]
+    held = [*contrast_questions(card, languages), *replay_questions(languages, replay)]
     kept = answered(every_second(held), answer)
     parts = {
         "identity": once_more(identity),

@@ -12,17 +12,19 @@ from fourge.data.identity import require_languages
 from fourge.data.shipped import prompts_of, shipped
 
 
-def replay_questions(languages: Sequence[str]) -> list[Question]:
-    """Every general question in these languages.
+def replay_questions(languages: Sequence[str], limit: int | None = None) -> list[Question]:
+    """The general questions in these languages, or so many of them, over all subjects alike.
 
     Raises:
         ConfigError: a language has no texts.
     """
     require_languages(languages)
     texts = shipped("fourge.data", "texts/replay.yaml")
-    return [
+    every = [
         asked(prompt, "replay", subject, language)
         for language in languages
         for subject, group in texts[language].items()
         for prompt in prompts_of(group)
     ]
+    count = len(every) if limit is None else min(limit, len(every))
+    return [every[number * len(every) // count] for number in range(count)]
