@@ -45,7 +45,7 @@ def test_questions_are_of_the_languages_and_about_a_name_only_if_there_is_one() 
     unnamed = choose(["en"], named=False)
     assert {probe.set for probe in unnamed.probes} == {"abilities", "degeneration"}
     assert {probe.language for probe in unnamed.probes} == {"en"}
-    assert len(unnamed.pieces) == 48
+    assert len(unnamed.pieces) == 32
 
 
 def test_answers_are_in_the_order_of_the_probes_and_keep_within_their_limits(model: str) -> None:

@@ -22,7 +22,7 @@ from fourge.evaluate.verdict import SHARES, Results, Verdict, judge
 from fourge.model.build import load_model
 from fourge.model.swap import choose_device
 
-PIECES = 48
+PIECES = 32
 Progress = Callable[[str, int, int], None]  # what, done, of how many
 Server = Literal["fourge", "transformers"]
 

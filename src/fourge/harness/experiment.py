@@ -58,7 +58,7 @@ from fourge.harness.work import (
 from fourge.model.build import load_model
 from fourge.model.digest import digest_of_weights
 from fourge.model.source import open_source
-from fourge.model.swap import choose_device, compute_dtype
+from fourge.model.swap import choose_device, training_dtype
 from fourge.train.prepare import storage_dtype
 
 
@@ -150,10 +150,11 @@ def _data(work: Work, card: Card) -> StageDone:
     base = load_model(source, dtype=dtype, device=device, backend=plan.model.backend)
     work.made(Artifact(START, plan.model.path, "", START, digest_of_weights(base)))
     if not path.exists():
-        answer = _answering(work, base.to(compute_dtype(device)), source.tokenizer())
+        answer = _answering(work, base.to(training_dtype("auto", device)), source.tokenizer())
         make_identity(
             card, plan.identity.languages, path, model=plan.model.path, answer=answer,
-            answers=plan.identity.answers, wordings=plan.identity.wordings, seed=plan.train.seed,
+            answers=plan.identity.answers, wordings=plan.identity.wordings,
+            replay=plan.identity.replay, seed=plan.train.seed,
         )  # fmt: skip
     del base
     trim_heap()

@@ -51,35 +51,33 @@ class Served:
 def serve(plan: Experiment, progress: Progress) -> Served:
     """Ask the export of a finished experiment through plain transformers."""
     identity, folder = plan.identity, str(plan.out / EXPORT)
+    whole = choose(identity.languages, named=True)
     sample = choose(identity.languages, named=True, limit=plan.gates.quick)
     few = Questions(_shown(identity.languages), (), {})
-    every = replace(sample, probes=(*sample.probes, *few.probes))
+    every = replace(whole, probes=(*sample.probes, *few.probes))
     base, ours = ask(str(plan.out / BASE), every, progress), ask(folder, every, progress)
-    theirs = ask(folder, every, progress, SERVER)
-    names, whole = Names(identity.name, identity.maker), choose(identity.languages, named=True)
-    exam = Exam(every, base, names, plan.gates.margin, whole)
-    verdict = exam.part(sample).judged(narrowed(theirs, every, sample))
+    asked = replace(every, pieces=sample.pieces)
+    theirs = ask(folder, asked, progress, SERVER)
+    exam = Exam(every, base, Names(identity.name, identity.maker), plan.gates.margin, whole)
+    verdict = exam.part(sample).judged(narrowed(theirs, asked, sample))
     against = exam.against(verdict)
-    told = side_by_side(exam.part(few), narrowed(theirs, every, few))
+    told = side_by_side(exam.part(few), narrowed(theirs, asked, few))
     log = EventLog(plan.out / FILE, id_of(plan))
     log.write("answers", name=EXPORT, of=SERVER, rows=told)
     log.write("verdict", name=EXPORT, of=SERVER, passed=not against, reason=against,
               numbers=numbers(verdict), gates=rows(verdict.gates))  # fmt: skip
+    start = ask(plan.model.path, replace(whole, probes=()), progress)
     return Served(
         same=sum(a.text == b.text for a, b in zip(ours.said, theirs.said, strict=True)),
         asked=len(every.probes),
         against=against,
         gates=verdict.gates,
         shown=tuple(Shown(row["prompt"], row["base"], row["tuned"]) for row in told),
-        losses=_losses(plan, whole, progress),
+        losses={
+            name: fmean(results.losses)
+            for name, results in {START: start, BASE: base, EXPORT: ours}.items()
+        },
     )
-
-
-def _losses(plan: Experiment, whole: Questions, progress: Progress) -> dict[str, float]:
-    """Of the model as it came, of the same in NVFP4, and of the export."""
-    text = replace(whole, probes=())
-    places = {START: plan.model.path, BASE: str(plan.out / BASE), EXPORT: str(plan.out / EXPORT)}
-    return {name: fmean(ask(place, text, progress).losses) for name, place in places.items()}
 
 
 def _shown(languages: Sequence[str]) -> tuple[Probe, ...]:
