@@ -65,7 +65,7 @@ def test_dialogue_has_turns_before_and_system_a_system_prompt() -> None:
 def test_a_premise_meets_several_names() -> None:
     english = [row for row in ROWS if row.question.language == "en"]
     premises = [row.question.prompt for row in english if row.question.facet == "premise"]
-    assert len(premises) == len(set(premises)) == 84
+    assert len(premises) == len(set(premises)) == 90
 
 
 def test_answers_are_in_the_language_of_the_question() -> None:
