@@ -60,7 +60,7 @@ def test_a_group_has_its_bounds(load: Load, name: str, least: str) -> None:
     load(f"optim.groups=[{{lower: 0.5, {name}: {least}}}]")
     found = refused(load, f"optim.groups=[{{lower: 2, {name}: -1}}, {{names: []}}]")
     assert found == [
-        "optim.groups.0.lower: is 2; it must be at most 1",
+        "optim.groups.0.lower: is 2; it must be 1 or less",
         f"optim.groups.0.{name}: is -1; it must be 0 or more",
         "optim.groups.1: a group needs names or lower: the layers it is for",
     ]
