@@ -109,3 +109,9 @@ def test_the_lower_layers_are_a_group_of_any_model() -> None:
 def test_a_layer_is_the_first_number_of_a_name() -> None:
     assert layer_of("model.layers.10.experts.3.weight") == 10
     assert layer_of("model.norm.weight") is None
+
+
+def test_lower_layers_that_are_not_trained_are_refused() -> None:
+    last = [(name, value) for name, value in named() if "layers.10." in name or "norm" in name]
+    with pytest.raises(ConfigError, match=r"lower 0.5 of the layers"):
+        grouped(last, [GroupRule(("*norm*",), lr=1.0, lower=0.5)])

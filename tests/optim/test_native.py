@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fourge.core import rng
 from fourge.nvfp4.compiled import has_cpp_compiler
 from fourge.optim import kernel, moments, native
+from fourge.optim.adamw import AdamW
 from fourge.optim.moments import State, new_moments
 from tests.optim.test_kernel import CPU, numbers, plain
 
@@ -101,3 +102,24 @@ def test_other_formats_are_for_the_compiled_update(other: dict[str, Any]) -> Non
             "grad_NK": torch.zeros(4, 256, dtype=BF16), "form": "int8"}  # fmt: skip
     assert native.takes(**what)  # type: ignore[arg-type]
     assert not native.takes(**{**what, **other})
+
+
+@needs_kernels
+@pytest.mark.parametrize(("moments", "used"), [("int8", 1), ("nvfp4", 0)])
+def test_the_optimizer_updates_a_whole_tensor_in_one_call(
+    moments: Any, used: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    update_ = native.update_
+
+    def counted(weight_NK: Tensor, *rest: Any) -> None:
+        calls.append(weight_NK.numel())
+        update_(weight_NK, *rest)
+
+    monkeypatch.setattr(native, "update_", counted)
+    weight = nn.Parameter(torch.randn(96, 256).bfloat16())
+    optimizer = AdamW([("w", weight)], lr=1e-2, moments=moments, chunk_rows=16)
+    before, weight.grad = weight.detach().clone(), torch.randn(96, 256).bfloat16()
+    optimizer.step()
+    assert calls == [96 * 256] * used
+    assert not torch.equal(weight, before)

@@ -99,10 +99,10 @@ def _base(model: str, max_tokens: int, progress: Progress) -> "Answer":
     from fourge.evaluate.answers import answering
     from fourge.model.build import load_model
     from fourge.model.source import open_source
-    from fourge.model.swap import choose_device
+    from fourge.model.swap import choose_device, training_dtype
 
-    source = open_source(model)
-    loaded = load_model(source, device=choose_device("auto"))
+    source, device = open_source(model), choose_device("auto")
+    loaded = load_model(source, dtype=training_dtype("auto", device), device=device)
     told = partial(progress, "asking the base model")
     return answering(loaded, source.tokenizer(), max_tokens, told)
 

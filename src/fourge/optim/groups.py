@@ -7,7 +7,7 @@ divides by the gradient's own size.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -41,11 +41,12 @@ def grouped(
     """Groups for a torch optimizer; the first rule that matches a name applies to it.
 
     Raises:
-        ConfigError: a pattern matches nothing.
+        ConfigError: a pattern matches nothing, or no layer is low enough.
     """
     named = list(named)
     _require_matches(named, rules)
     layers = 1 + max((layer_of(name) or 0 for name, _ in named), default=0)
+    _require_lower(named, rules, layers)
     members: dict[int, list[tuple[str, Tensor]]] = {}
     for name, param in named:
         chosen = (at for at, rule in enumerate(rules) if rule.applies(name, layers))
@@ -67,4 +68,16 @@ def _require_matches(named: Sequence[tuple[str, Tensor]], rules: Sequence[GroupR
                 f"No trained parameter's name matches {pattern!r}.",
                 why="optim.groups is matched against whole names, with * and ?",
                 fix=f"for example: *{named[-1][0].rpartition('.')[0].rpartition('.')[2]}*",
+            )
+
+
+def _require_lower(
+    named: Sequence[tuple[str, Tensor]], rules: Sequence[GroupRule], layers: int
+) -> None:
+    for rule in (rule for rule in rules if rule.lower):
+        if not any(replace(rule, names=()).applies(name, layers) for name, _ in named):
+            raise ConfigError(
+                f"No trained parameter is in the lower {rule.lower:g} of the layers.",
+                why="with train.last_layers the lower ones are not trained",
+                fix="raise lower in optim.groups, or leave the group out",
             )
