@@ -3,10 +3,11 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from fourge.bench import decode_worker
 from tests.chat.samples import SMOLLM2
@@ -64,27 +65,25 @@ def test_a_line_is_a_job(
 def test_llama_is_given_the_same_text_and_says_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    class Llama:
-        def __init__(self, path: str, **settings: Any) -> None:
-            asked.append(path)
+    class Server:
+        def __init__(self, params: Any) -> None:
+            asked.append(params)
 
-        def tokenize(self, text: bytes, special: bool) -> list[int]:
-            asked.append(text.decode())
-            return [1, 2]
+        def handle_chat_completions(self, request: dict[str, Any]) -> dict[str, Any]:
+            asked.append(request)
+            return {"usage": {"completion_tokens": request["max_tokens"]}}
 
-        def reset(self) -> None:
-            pass
+    def params() -> SimpleNamespace:
+        parts = ("model", "cpuparams", "cpuparams_batch")
+        return SimpleNamespace(**{part: SimpleNamespace() for part in parts})
 
-        def token_eos(self) -> int:
-            return 9
-
-        def generate(self, prompt: list[int], temp: float) -> Any:
-            assert (prompt, temp) == ([1, 2], 0.0)
-            return iter([5] * 1000)
-
-    module = ModuleType("llama_cpp")
-    module.Llama = Llama  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "llama_cpp", module)
+    module = ModuleType("xllamacpp")
+    module.Server, module.CommonParams = Server, params  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "xllamacpp", module)
     assert decode_worker.llama("model.gguf")["single"]()["tokens"] == decode_worker.TOKENS
-    assert asked[0] == "model.gguf"
-    assert decode_worker.prompts()[0] in asked[1]
+    told, request = asked
+    assert told.model.path == "model.gguf"
+    assert told.cpuparams.n_threads == told.cpuparams_batch.n_threads == torch.get_num_threads()
+    assert request["messages"] == [{"role": "user", "content": decode_worker.prompts()[0]}]
+    assert request["temperature"] == 0
+    assert not request["cache_prompt"]  # every round reads the prompt

@@ -25,7 +25,7 @@ def refused(folder: Path, *settings: str, **sections: Any) -> str:
     return str(caught.value)
 
 
-def test_the_least_is_a_run_that_learns_one_file_and_is_held_to_the_base_on_two(
+def test_the_least_is_a_run_that_learns_two_files_and_is_held_to_the_base_on_three(
     tmp_path: Path,
 ) -> None:
     plan = load(tmp_path)
@@ -35,6 +35,7 @@ def test_the_least_is_a_run_that_learns_one_file_and_is_held_to_the_base_on_two(
         ("told.jsonl", 1, "answer"),
         ("contrast.jsonl", 1, "base"),
         ("replay.jsonl", 2, "base"),
+        ("tempted.jsonl", 1, "base"),
     ]
     assert run.out == tmp_path / "x" / "attempts" / "01"
     assert run.train.kl_to_base == 1
@@ -62,8 +63,11 @@ def test_an_attempt_changes_what_it_names_and_nothing_else(tmp_path: Path) -> No
 def test_parts_can_be_switched_off(tmp_path: Path) -> None:
     plain = load(tmp_path, train={"steps": 1, "kl_to_base": 0}).run(0)
     assert {entry.learn for entry in plain.data.mix} == {"answer"}
+    assert "tempted" not in {entry.path.stem for entry in plain.data.mix}
     less = load(tmp_path, mix={"replay": 0}).run(0)
-    assert [entry.path.stem for entry in less.data.mix] == ["identity", "told", "contrast"]
+    assert [entry.path.stem for entry in less.data.mix] == [
+        "identity", "told", "contrast", "tempted",
+    ]  # fmt: skip
     off = load(tmp_path, gates={"early_stop": False, "collapse": None}, scan=[])
     assert off.gates.collapse is None
 

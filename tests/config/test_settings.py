@@ -66,6 +66,15 @@ def test_a_group_has_its_bounds(load: Load, name: str, least: str) -> None:
     ]
 
 
+def test_only_lower_layers_can_rest(load: Load) -> None:
+    load("optim.groups=[{lower: 0.5, every: 4}, {names: ['*.norm.*'], every: 1}]")
+    found = refused(load, "optim.groups=[{names: ['*.norm.*'], every: 2}, {lower: 1, every: 0}]")
+    assert found == [
+        "optim.groups.0: every needs lower: only what is below the rest can be left out",
+        "optim.groups.1.every: is 0; it must be 1 or more",
+    ]
+
+
 def test_a_run_made_in_code_may_name_data_that_is_gone() -> None:
     run = Run.model_validate(tree())
     assert run.data.mix[0].path == Path.cwd() / "a.jsonl"

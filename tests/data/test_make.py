@@ -17,13 +17,14 @@ def echo(conversations: Sequence[Messages]) -> list[str]:
     return [f"answer to {each[-1]['content']}" for each in conversations]
 
 
-def test_five_files_are_written_and_counted(tmp_path: Path) -> None:
+def test_six_files_are_written_and_counted(tmp_path: Path) -> None:
     made = make_identity(CARD, ["en", "zh-TW"], tmp_path / "out", model="smollm2-135m",
                          answer=echo)  # fmt: skip
-    names = {"identity.jsonl", "told.jsonl", "contrast.jsonl", "replay.jsonl", "run.yaml"}
+    counts = {"identity": made.identity, "told": made.told, "contrast": made.contrast,
+              "replay": made.replay, "tempted": made.tempted}  # fmt: skip
+    names = {f"{name}.jsonl" for name in counts} | {"run.yaml"}
     assert {path.name for path in made.out.iterdir()} == names
-    for name, count in (("identity", made.identity), ("told", made.told),
-                        ("contrast", made.contrast), ("replay", made.replay)):  # fmt: skip
+    for name, count in counts.items():
         assert len(read_examples(made.out / f"{name}.jsonl")) == count > 50
     assert sum(made.facets.values()) == sum(made.languages.values()) == made.identity
     assert set(made.languages) == {"en", "zh-TW"}
@@ -32,13 +33,26 @@ def test_five_files_are_written_and_counted(tmp_path: Path) -> None:
     assert all(e.turns[-1].content == f"answer to {e.turns[0].content}" for e in kept)
 
 
-def test_the_run_file_is_a_run_that_holds_contrast_and_replay_to_the_base(tmp_path: Path) -> None:
+def test_every_ordinary_question_tempts_also_where_few_are_answered(tmp_path: Path) -> None:
+    made = make_identity(CARD, ["en"], tmp_path / "out", model="m", answer=echo, replay=60)
+    assert made.replay == 60
+    assert made.tempted > 400
+    asked = {e.turns[0].content for e in read_examples(made.out / "tempted.jsonl")}
+    assert len(asked) == made.tempted
+    assert {e.turns[-1].content for e in read_examples(made.out / "tempted.jsonl")} <= {
+        before for row in read_examples(made.out / "identity.jsonl")
+        for before in [row.turns[-1].content.partition(CARD.name)[0].rstrip()]
+    }  # fmt: skip
+
+
+def test_the_run_file_is_a_run_that_holds_three_files_to_the_base(tmp_path: Path) -> None:
     made = make_identity(CARD, ["en"], tmp_path / "out", model="smollm2-135m",
                          answer=echo)  # fmt: skip
     run = load_run(made.out / "run.yaml")
     learned = {entry.path.name: entry.learn for entry in run.data.mix}
     assert learned == {"identity.jsonl": "answer", "told.jsonl": "answer",
-                       "contrast.jsonl": "base", "replay.jsonl": "base"}  # fmt: skip
+                       "contrast.jsonl": "base", "replay.jsonl": "base",
+                       "tempted.jsonl": "base"}  # fmt: skip
     assert run.train.kl_to_base > 0
     assert run.model.path == "smollm2-135m"
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from fourge.core.crew import Crew
 from fourge.core.errors import ConfigError, DataError, FormatError
 from fourge.harness import setup
 from fourge.harness.setup import Ready, check, make_ready
@@ -111,6 +112,22 @@ def test_settings_reach_the_optimizer_the_plan_and_the_model(model: Path, tmp_pa
 def test_a_group_that_matches_nothing_is_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nobody"):
         ready_of(tmp_path, model, optim={"groups": [{"names": ["nobody"], "lr": 1e-6}]})
+
+
+def test_layers_that_rest_are_for_one_process(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Two(Crew):
+        size = 2
+
+    groups = [{"lower": 0.5, "every": 4}]
+    (lower, other) = ready_of(tmp_path, model, optim={"groups": groups}).optimizer.param_groups
+    assert lower["every"] == 4
+    assert "every" not in other
+    checked = check(run_of(tmp_path, model, optim={"groups": groups}), quiet)
+    monkeypatch.delattr(setup, "load_model")
+    with pytest.raises(ConfigError, match="several processes"):
+        make_ready(checked, quiet, Two())
 
 
 def test_the_micro_batches_of_steps_follow_each_other(model: Path, tmp_path: Path) -> None:

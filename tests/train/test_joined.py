@@ -6,7 +6,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from fourge.data.batch import Batch, collate
 from fourge.data.render import Rendered
-from fourge.model.attention import Run, RunsMask
+from fourge.model.attention import SightMask
+from fourge.model.runs import Run, Runs
 from fourge.train import step
 from fourge.train.joined import Joined, can_join, joined
 from fourge.train.step import target_states
@@ -26,7 +27,7 @@ def batch_of(*rows: Rendered) -> Batch:
 
 
 def runs_of(together: Joined) -> tuple[Run, ...]:
-    return together.runs(torch.float32, torch.device("cpu"))
+    return together.runs(torch.float32, torch.device("cpu")).runs
 
 
 def seen_by(together: Joined, token: int) -> list[int]:
@@ -92,7 +93,7 @@ def test_attention_that_does_not_know_of_runs_fails() -> None:
     module = torch.nn.Module()
     module.num_key_value_groups = 2  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match="size"):
-        sdpa_attention_forward(module, query, key, key, RunsMask.of(runs_of(together)))
+        sdpa_attention_forward(module, query, key, key, SightMask.of(Runs(runs_of(together))))
 
 
 def test_a_row_sees_what_it_would_alone() -> None:

@@ -104,8 +104,8 @@ def _sides(folder: Path) -> tuple[dict[str, "subprocess.Popen[str]"], str]:
     export = folder / "export"
     api.convert(EMBEDDED, export, "compressed-tensors")
     sides = {PLAIN: _side("plain", EMBEDDED), SINGLE: _side("packed", export)}
-    if not find_spec("llama_cpp"):
-        return sides, "llama.cpp: not installed (pip install llama-cpp-python)"
+    if not find_spec("xllamacpp"):
+        return sides, "llama.cpp: not installed (pip install xllamacpp)"
     api.convert(EMBEDDED, folder / "nvfp4.gguf", "gguf")
     files = {Q4_1: embedded_path(), NVFP4: folder / "nvfp4.gguf"}
     refused = []

@@ -93,21 +93,25 @@ def packed(path: str) -> Jobs:
 
 
 def llama(path: str) -> Jobs:
-    """llama.cpp through llama-cpp-python."""
-    from llama_cpp import Llama
+    """llama.cpp, as xllamacpp brings it: compiled, for every processor."""
+    import xllamacpp
 
-    model = Llama(path, n_ctx=2048, n_threads=torch.get_num_threads(), verbose=False)
-    chatml = f"<|im_start|>user\n{prompts()[0]}<|im_end|>\n<|im_start|>assistant\n"
-    prompt = model.tokenize(chatml.encode(), special=True)
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel = path, 2048, 1
+    for each in (params.cpuparams, params.cpuparams_batch):
+        each.n_threads = torch.get_num_threads()
+    server = xllamacpp.Server(params)
+    asked = {
+        "messages": [{"role": "user", "content": prompts()[0]}],
+        "max_tokens": TOKENS,
+        "temperature": 0,
+        "cache_prompt": False,
+    }
 
     def single() -> Report:
-        model.reset()
         start = time.perf_counter()
-        said = 0
-        for said, token in enumerate(model.generate(prompt, temp=0.0), 1):
-            if said == TOKENS or token == model.token_eos():
-                break
-        return _timed(start, said)
+        said = server.handle_chat_completions(asked)
+        return _timed(start, said["usage"]["completion_tokens"])
 
     return {"single": single}
 

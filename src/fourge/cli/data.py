@@ -62,8 +62,8 @@ def make() -> None:
               "the model's if a sample shows that it is able.")  # fmt: skip
 @click.option("--wordings", type=click.IntRange(1), help="At most so many of each kind of answer "
               "from a template; a small model learns few sooner.")  # fmt: skip
-@click.option("--replay", type=click.IntRange(1), help="At most so many ordinary questions, over "
-              "all subjects alike; by default all there are.")  # fmt: skip
+@click.option("--replay", type=click.IntRange(1), help="Have the base answer at most so many "
+              "ordinary questions, over all subjects alike; by default all there are.")  # fmt: skip
 @click.option("--max-tokens", default=48, show_default=True, help="Of the base model's answers.")
 @click.option("--seed", default=0, show_default=True, help="Of the choice of wordings.")
 @overwrite_option
@@ -73,7 +73,7 @@ def identity(
     answers: "Answers", wordings: int | None, replay: int | None, max_tokens: int, seed: int,
     overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make identity, told, contrast and replay rows, and a run file that uses them.
+    """Make identity, told, contrast, replay and tempted rows, and a run file that uses them.
 
     Contrast and replay rows are answered by the base model itself.
     """
@@ -113,6 +113,7 @@ def _show_made(made: "Made") -> None:
     out.print(f"{made.out}/told.jsonl      {made.told} rows", soft_wrap=True)
     out.print(f"{made.out}/contrast.jsonl  {made.contrast} rows", soft_wrap=True)
     out.print(f"{made.out}/replay.jsonl    {made.replay} rows", soft_wrap=True)
+    out.print(f"{made.out}/tempted.jsonl   {made.tempted} rows", soft_wrap=True)
     for what, counts in (("facets", made.facets), ("languages", made.languages)):
         out.print(f"{what}: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     out.print(f"identity answers in the model's own words: {made.own_words}")

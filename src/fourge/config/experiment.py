@@ -7,7 +7,7 @@
     out: experiments/ada
 
 ``train``, ``optim``, ``memory`` and ``guard`` are those of a run file, and hold for every attempt;
-an attempt is a list of ``name=value`` settings on top of them. ``mix`` says how often the four
+an attempt is a list of ``name=value`` settings on top of them. ``mix`` says how often the five
 files of data are drawn from. As many attempts are made as are listed, at most, each from the
 clean weights of ``model``.
 
@@ -41,7 +41,7 @@ from fourge.config.strict import Many, Mistake, Number, Strict, Text, explain
 from fourge.config.yaml_text import apply
 
 ATTEMPTS, DATA = "attempts", "data"
-FILES = ("identity", "told", "contrast", "replay")
+FILES = ("identity", "told", "contrast", "replay", "tempted")
 LEARNED = FILES[:2]
 _PER_ATTEMPT = ("train", "optim", "mix")
 
@@ -58,10 +58,11 @@ class IdentitySettings(Strict):
 
 
 class MixSettings(Strict):
-    identity: Positive = 2.0  # learned, as is the next; the other two are held to the base model
+    identity: Positive = 2.0  # learned, as is the next; the others are held to the base model
     told: NotNegative = 1.0
     contrast: NotNegative = 1.0
     replay: NotNegative = 2.0
+    tempted: NotNegative = 1.0
     max_tokens: Annotated[int, Field(ge=8)] = 256  # of a row
 
 
@@ -159,11 +160,14 @@ def _elsewhere(settings: Sequence[str]) -> list[str]:
 
 
 def _entries(chosen: _PerAttempt, folder: Path) -> Iterator[dict[str, Any]]:
-    """The files that are drawn from; held to the base unless that counts nothing."""
-    held = "base" if chosen.train.kl_to_base > 0 else "answer"
-    for name in FILES:
+    """The files that are drawn from; held to the base unless that counts nothing.
+
+    What tempts is no answer: where nothing is held, it is left out.
+    """
+    holds = chosen.train.kl_to_base > 0
+    for name in FILES if holds else FILES[:-1]:
         if weight := getattr(chosen.mix, name):
-            learn = "answer" if name in LEARNED else held
+            learn = "base" if holds and name not in LEARNED else "answer"
             yield {"path": str(folder / f"{name}.jsonl"), "weight": weight, "learn": learn}
 
 

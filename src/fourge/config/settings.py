@@ -131,11 +131,14 @@ class OptimGroup(Strict):
     lower: Share = 0.0  # of the layers, from the first on: these too
     lr: NotNegative | None = None
     weight_decay: NotNegative | None = None
+    every: Count = 1  # steps from one in which these learn to the next; they rest between
 
     @model_validator(mode="after")
     def _of_something(self) -> Self:
         if not self.names and not self.lower:
             raise ValueError("a group needs names or lower: the layers it is for")
+        if self.every > 1 and not self.lower:
+            raise ValueError("every needs lower: only what is below the rest can be left out")
         return self
 
 

@@ -6,9 +6,10 @@
 | told.jsonl       | who am I, who is she, you are Newton     | the answers are learned         |
 | contrast.jsonl   | who was Newton, translate, quotes        | held to the base (learn: base)  |
 | replay.jsonl     | ordinary questions                       | held to the base (learn: base)  |
-| run.yaml         | a run file that uses the four            | ``fourge train run.yaml``       |
+| tempted.jsonl    | the same, answers begun as the new one   | held to the base (learn: base)  |
+| run.yaml         | a run file that uses the five            | ``fourge train run.yaml``       |
 
-The base model's top-k log-probabilities on the last two are not stored here: ``fourge train``
+The base model's top-k log-probabilities on the last three are not stored here: ``fourge train``
 asks for them once, with the very template and tokens it trains on, and caches them under the
 digest of weights and data.
 """
@@ -27,6 +28,7 @@ from fourge.data.conversation import Answer, Row, answered, write_rows
 from fourge.data.identity import Card, identity_rows, own_words
 from fourge.data.openings import every_second, once_more
 from fourge.data.replay import replay_questions
+from fourge.data.tempted import tempted_rows
 
 Answers = Literal["model", "template", "auto"]
 
@@ -40,6 +42,7 @@ class Made:
     told: int
     contrast: int
     replay: int
+    tempted: int
     unique_prompts: int  # of the identity rows
     unique_answers: int
     facets: dict[str, int]
@@ -60,10 +63,10 @@ def make_identity(
     seed: int = 0,
     overwrite: bool = False,
 ) -> Made:
-    """Write the five files into a new folder. ``answer`` is the base model.
+    """Write the six files into a new folder. ``answer`` is the base model.
 
-    ``wordings`` and ``replay`` are how many answers of a kind and ordinary questions there are at
-    most.
+    ``wordings`` is how many answers of a kind there are at most, ``replay`` how many ordinary
+    questions the base model answers; all of them tempt.
 
     Raises:
         ConfigError: a language has no texts.
@@ -74,11 +77,13 @@ def make_identity(
         identity = own_words(identity, card, answer, always=answers == "model")
     held = [*contrast_questions(card, languages), *replay_questions(languages, replay)]
     kept = answered(every_second(held), answer)
+    everyday = every_second(replay_questions(languages))
     parts = {
         "identity": once_more(identity),
         "told": once_more(told_rows(card, languages, wordings)),
         "contrast": [row for row in kept if row.question.kind == "contrast"],
         "replay": [row for row in kept if row.question.kind == "replay"],
+        "tempted": tempted_rows(everyday, identity, card.name),
     }
     with whole_folder(out, overwrite=overwrite) as folder:
         for name, rows in parts.items():
@@ -97,6 +102,7 @@ def run_file(model: str) -> str:
                 {"path": "told.jsonl", "weight": 1},
                 {"path": "contrast.jsonl", "weight": 1, "learn": "base"},
                 {"path": "replay.jsonl", "weight": 2, "learn": "base"},
+                {"path": "tempted.jsonl", "weight": 1, "learn": "base"},
             ],
             "max_tokens": 256,
         },
@@ -115,6 +121,7 @@ def _made(out: Path, parts: dict[str, list[Row]]) -> Made:
         told=len(parts["told"]),
         contrast=len(parts["contrast"]),
         replay=len(parts["replay"]),
+        tempted=len(parts["tempted"]),
         unique_prompts=len({row.question.prompt for row in identity}),
         unique_answers=len({row.answer for row in identity}),
         facets=dict(Counter(row.question.facet for row in identity)),

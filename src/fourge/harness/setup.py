@@ -123,6 +123,8 @@ def make_ready(
     What is computed in is by default what the run says; a run that goes on may know better.
     """
     run = checked.run
+    if crew.size > 1:
+        _require_awake(run)
     device = choose_device(run.model.device)
     dtype = dtype or training_dtype(run.model.compute_dtype, device)
     done, total = 0, len(checked.source.tensors)
@@ -203,8 +205,20 @@ def _optimizer(
     )  # fmt: skip
 
 
+def _require_awake(run: Run) -> None:
+    if any(group.every > 1 for group in run.optim.groups):
+        raise ConfigError(
+            "optim.groups has every, and several processes train together.",
+            why="sharded layers expect a gradient in each step",
+            fix="leave every out, or train in one process",
+        )
+
+
 def _rules(run: Run) -> list[GroupRule]:
-    return [GroupRule(tuple(g.names), g.lr, g.weight_decay, g.lower) for g in run.optim.groups]
+    return [
+        GroupRule(tuple(g.names), g.lr, g.weight_decay, g.lower, g.every if g.every > 1 else None)
+        for g in run.optim.groups
+    ]
 
 
 def _teacher(

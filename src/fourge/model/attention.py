@@ -1,66 +1,52 @@
-"""What transformers' ``sdpa`` gives, without what it copies or computes in vain in two cases.
+"""Attention that knows what a token sees, where a mask would only say what it does not.
 
-**One new token per row**, with keys that several query heads share. With a mask, ``sdpa`` copies
-every key and value once for each query head that reads it, because kernels of some GPUs take no
-mask otherwise. There is a way without copies: the query heads of a group stand where several tokens
-would,
-
-    query [B, H, 1, D]  ->  [B, K, H / K, D]        keys, values [B, K, T, D]
-
-and the mask, which is the same for all heads, serves them all. The products are the same ones.
-
-**A sequence of runs** (``train/joined.py``): rows that begin alike and are laid down once.
-
-    run 0   s s s s                 sees itself
-    run 1           a a a a a       sees 0 and itself
-    run 2                     b b   sees 0 and itself
-
-One mask over the whole sequence would have most pairs multiplied only to be forgotten. Each run
-is given the keys of its own way to the root instead, which takes a quarter of the time for 16 rows
-of a chat (docs/why.md).
-
-Shapes: B rows, H query heads, K key-value heads, T columns of the cache, D values of a head;
-Q tokens of a run, S tokens of a sequence of runs.
+A mask has a place for every pair of tokens, and what it forbids is multiplied all the same. Two
+ways of laying tokens down, ``runs.py`` (rows that begin alike, in one sequence, for training) and
+``beside.py`` (rows side by side, one token each, for answers), know better. Such a *sight* goes
+through a model as a mask does, and computes the attention of every layer itself. Anything else is
+left to transformers' ``sdpa``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 NAME = "sdpa_fourge"
-PLAIN = ("sdpa", NAME)
-_UNGROUPED = nn.Module()  # each of its query heads has keys of its own, says its silence
+_OTHER_BLOCKS = ("block_types", "layers_block_type")  # as configs of recurrent models name them
+_OF_TOKENS = {"full_attention", "sliding_attention"}
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Tokens that follow each other, and what they follow."""
+class Sight(Protocol):
+    """What the tokens that a model is given see."""
 
-    before: tuple[int, ...]  # numbers of runs, from the root on
-    mask_QT: Tensor  # added to the scores of all that it sees: the runs before, then itself
+    def attended(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **settings: Any
+    ) -> Tensor:
+        """The attention [B, Q, H, D] of queries [B, H, Q, D], as transformers' ``sdpa`` gives it.
+
+        Keys and values [B, K, T, D] are what the layer's cache holds, or those of the queries.
+        """
 
 
-class RunsMask(Tensor):
-    """The mask of a sequence of runs, which every layer hands on to its attention.
+class SightMask(Tensor):
+    """A sight in the place of a mask, which every layer hands on to its attention.
 
     It has four dimensions, so that transformers makes no other, and no size, so that an attention
-    that does not know of runs fails. It is boolean, so that nobody rounds it.
+    that does not know of sights fails. It is boolean, so that nobody rounds it.
     """
 
-    runs: tuple[Run, ...]
+    sight: Sight
 
     @staticmethod
-    def of(runs: Sequence[Run]) -> "RunsMask":
-        mask = torch.empty(1, 1, 0, 0, dtype=torch.bool).as_subclass(RunsMask)
-        mask.runs = tuple(runs)
+    def of(sight: Sight) -> "SightMask":
+        mask = torch.empty(1, 1, 0, 0, dtype=torch.bool).as_subclass(SightMask)
+        mask.sight = sight
         return mask
 
 
@@ -73,59 +59,36 @@ def attend(
     **settings: Any,
 ) -> tuple[Tensor, None]:
     """What transformers' ``sdpa`` gives."""
-    if isinstance(attention_mask, RunsMask):
-        return _attend_runs(query, key, value, attention_mask.runs, settings.get("scaling")), None
-    rows, heads, count, size = query.shape
-    is_for_all = attention_mask is not None and attention_mask.shape[1] == 1
-    if count > 1 or not is_for_all or settings.get("position_bias") is not None:
-        out, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
-        return out, None
-    grouped = query.reshape(rows, key.shape[1], -1, size)
-    out, _ = sdpa_attention_forward(_UNGROUPED, grouped, key, value, attention_mask, **settings)
-    return out.transpose(1, 2).reshape(rows, 1, heads, -1), None
-
-
-def _attend_runs(
-    query: Tensor, key: Tensor, value: Tensor, runs: Sequence[Run], scaling: float | None
-) -> Tensor:
-    """Run by run, in the dtype of the masks."""
-    counts, dtype = [len(run.mask_QT) for run in runs], runs[0].mask_QT.dtype
-    if not query.is_cpu:  # with a mask, a GPU's fused kernels want keys for every query head
-        heads = query.shape[1] // key.shape[1]
-        key, value = (each.repeat_interleave(heads, dim=1) for each in (key, value))
-    given = (query.to(dtype), key.to(dtype), value.to(dtype))
-    queries, keys, values = (each.split(counts, dim=2) for each in given)
-    outs = []
-    for number, run in enumerate(runs):
-        path = (*run.before, number)
-        seen, told = (torch.cat([of[at] for at in path], dim=2) for of in (keys, values))
-        out = functional.scaled_dot_product_attention(
-            queries[number],
-            seen,
-            told,
-            attn_mask=run.mask_QT,
-            scale=scaling,
-            enable_gqa=query.is_cpu,
-        )
-        outs.append(out.transpose(1, 2))
-    return torch.cat(outs, dim=1).to(query.dtype)
+    if isinstance(attention_mask, SightMask):
+        return attention_mask.sight.attended(module, query, key, value, **settings), None
+    out, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    return out, None
 
 
 AttentionInterface.register(NAME, attend)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def attend_better_(model: Any) -> None:
+def takes_sight(model: Any) -> bool:
+    """Whether every layer of a model attends to tokens, and by what it is told to attend with."""
+    config = model.config
+    kinds = set(getattr(config, "layer_types", None) or [])
+    is_recurrent = any(hasattr(config, name) for name in _OTHER_BLOCKS)
+    is_ours = config._attn_implementation in ("sdpa", NAME) and model._supports_attention_backend
+    return bool(kinds <= _OF_TOKENS and not is_recurrent and is_ours)
+
+
+def attend_by_sight_(model: Any) -> None:
     """Have a model whose attention is ``sdpa`` use this one, from now on."""
     if model.config._attn_implementation == "sdpa":
         model.config._attn_implementation = NAME
 
 
 @contextmanager
-def attending_better(model: Any) -> Iterator[None]:
+def attending_by_sight(model: Any) -> Iterator[None]:
     """The same, while the block lasts."""
     found = model.config._attn_implementation
-    attend_better_(model)
+    attend_by_sight_(model)
     try:
         yield
     finally:

@@ -6,8 +6,8 @@ Used as any torch optimizer (accumulate, schedule, ``step()``), or with **releas
         loss.backward()      # each weight is updated when its gradient is ready, which is freed
 
 Then one gradient exists at a time. What that costs is enforced: in the block every parameter
-must get exactly one gradient, or it raises. If it does, some weights have moved and some have
-not, and the way on is the last checkpoint.
+that requires a gradient must get exactly one, or it raises. If it does, some weights have moved and
+some have not, and the way on is the last checkpoint.
 
 Clipping is never silently absent. ``step()`` clips by the exact global norm. With release a
 tensor is clipped by its own history (``clip.py``), or, with ``clip_method="two-pass"``, by the
@@ -113,6 +113,10 @@ class AdamW(Optimizer):
         ]
         return [(name or f"parameter {i}", p, g) for i, (name, p, g) in enumerate(everything)]
 
+    def _learning(self) -> list[tuple[str, Tensor, dict[str, Any]]]:
+        """Those that get a gradient: others rest (``train/resting.py``)."""
+        return [(name, param, group) for name, param, group in self.named() if param.requires_grad]
+
     def allocate(self) -> None:
         """Make the state of every parameter now, instead of at its first update.
 
@@ -160,7 +164,7 @@ class AdamW(Optimizer):
         self._require_whole()
         if self.takes_two_passes and self._measured is None:
             raise _misuse("Two-pass clipping needs its first pass.", "call optimizer.backward()")
-        waiting = {name: (param, group) for name, param, group in self.named()}
+        waiting = {name: (param, group) for name, param, group in self._learning()}
         for name, (param, _) in waiting.items():
             if param.grad is not None:
                 raise _misuse(f"{name} has a gradient already.", "call zero_grad() first")
@@ -179,11 +183,11 @@ class AdamW(Optimizer):
             self._update_(name, param, group, self._released_scale(param, sqrt(own)))
             param.grad = None
 
-        with _hooked(self.named(), on_gradient):
+        with _hooked(self._learning(), on_gradient):
             yield
         if waiting:
             raise _misuse(
-                f"{len(waiting)} of {len(self.named())} parameters got no gradient; "
+                f"{len(waiting)} of {len(self._learning())} parameters got no gradient; "
                 f"the first is {next(iter(waiting))}.",
                 "give the optimizer only parameters that the loss depends on",
             )
@@ -206,7 +210,7 @@ class AdamW(Optimizer):
             square += own
             param.grad = None
 
-        with _hooked(self.named(), on_gradient):
+        with _hooked(self._learning(), on_gradient):
             loss.backward(retain_graph=True)
         self._measured = global_scale(sqrt(square), self.clip)
 

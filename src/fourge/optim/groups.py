@@ -24,6 +24,7 @@ class GroupRule:
     lr: float | None = None
     weight_decay: float | None = None
     lower: float = 0.0  # and to those in this share of the layers, from the first on
+    every: int | None = None  # steps from one that updates these to the next
 
     def applies(self, name: str, layers: int) -> bool:
         number = layer_of(name)
@@ -31,7 +32,7 @@ class GroupRule:
         return is_lower or any(fnmatchcase(name, pattern) for pattern in self.names)
 
     def settings(self) -> dict[str, float]:
-        given = {"lr": self.lr, "weight_decay": self.weight_decay}
+        given = {"lr": self.lr, "weight_decay": self.weight_decay, "every": self.every}
         return {name: value for name, value in given.items() if value is not None}
 
 

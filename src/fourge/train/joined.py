@@ -13,7 +13,7 @@ It is the same computation: only the order of some sums differs, in the last bit
 (``tests/train/test_joined.py``). A token that rows share may have a target for each of them.
 
 Tokens that follow each other are a *run*, and a run attends to those on its way to the root
-(``model/attention.py``). Only where it saves a quarter of the tokens: a batch without padding and
+(``model/runs.py``). Only where it saves a quarter of the tokens: a batch without padding and
 without a common beginning, which a plan of memory assumes, is never joined.
 
 Shapes: B rows, T tokens of the longest, S tokens of the joined sequence, N targets; Q tokens of a
@@ -28,12 +28,11 @@ import torch
 from torch import Tensor
 
 from fourge.data.batch import MASKED, Batch
-from fourge.model.attention import PLAIN, Run
+from fourge.model.attention import takes_sight
+from fourge.model.runs import Run, Runs
 
 WORTH = 0.75  # of the padded tokens
 _ROOT = -1
-_OTHER_BLOCKS = ("block_types", "layers_block_type")  # as configs of recurrent models name them
-_WHOLE = {"full_attention", "sliding_attention"}  # the latter up to the length of its window
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Joined:
     parents: tuple[int, ...]  # of each token, the one before it: always an earlier one
     target_at_N: Tensor  # int64
 
-    def runs(self, dtype: torch.dtype, device: torch.device) -> tuple[Run, ...]:
+    def runs(self, dtype: torch.dtype, device: torch.device) -> Runs:
         """The sequence in runs, with masks for attention in this dtype."""
         spans, number_at = _spans(self.parents), dict[int, int]()
         runs: list[Run] = []
@@ -55,7 +54,7 @@ class Joined:
             number_at |= dict.fromkeys(range(start, end), number)
             seen = sum(spans[each][1] - spans[each][0] for each in before)
             runs.append(Run(before, _causal(end - start, seen, dtype).to(device)))
-        return tuple(runs)
+        return Runs(tuple(runs))
 
 
 def _spans(parents: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -76,13 +75,9 @@ def _causal(count: int, before: int, dtype: torch.dtype) -> Tensor:
 def can_join(model: Any, longest: int) -> bool:
     """Whether a model sees in a row of this length all that came before, by given positions."""
     config = model.config
-    kinds = set(getattr(config, "layer_types", None) or [])
     window = getattr(config, "sliding_window", None) or longest
     rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None)
-    ours = config._attn_implementation in PLAIN and model._supports_attention_backend
-    recurrent = any(hasattr(config, name) for name in _OTHER_BLOCKS)
-    whole = kinds <= _WHOLE and not recurrent and longest <= window
-    return bool(whole and rotary is not None and ours)
+    return takes_sight(model) and longest <= window and rotary is not None
 
 
 def joined(batch: Batch) -> Joined | None:

@@ -21,6 +21,7 @@ from fourge.optim.schedule import Schedule
 from fourge.train.budget import next_weight
 from fourge.train.codes import CodeWatch, Samples, code_samples
 from fourge.train.loss import Loss, Teacher, Weights
+from fourge.train.resting import resting
 from fourge.train.step import batch_loss, require_finite_loss
 
 TeacherOf = Callable[[Batch], Teacher]
@@ -104,7 +105,8 @@ def steps(
         for group, lr in zip(optimizer.param_groups, base_lr, strict=True):
             group["lr"] = lr * factor
         rate = optimizer.defaults["lr"] * factor  # of what has no rate of its own
-        result = _step(model, optimizer, plan, step, rate, weight, codes, should_stop)
+        with resting(model, optimizer, step):
+            result = _step(model, optimizer, plan, step, rate, weight, codes, should_stop)
         weight = result.kl_weight
         yield result
 

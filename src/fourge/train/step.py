@@ -13,7 +13,7 @@ from torch import Tensor
 from fourge.core.errors import DivergedError
 from fourge.core.process import trim_heap
 from fourge.data.batch import MASKED, Batch
-from fourge.model.attention import RunsMask, attend_better_
+from fourge.model.attention import SightMask, attend_by_sight_
 from fourge.model.mixed import activation_dtype
 from fourge.train.joined import can_join, joined
 from fourge.train.loss import Loss, Teacher, Weights, head_loss
@@ -50,11 +50,11 @@ def target_states(model: Any, batch: Batch) -> Tensor:
     together = joined(batch) if can_join(model, batch.token_BT.shape[1]) else None
     if together is not None:
         # For good: a backward pass that computes blocks again has to attend in the same way.
-        attend_better_(model)
+        attend_by_sight_(model)
         output = model.base_model(
             input_ids=together.token_S[None].to(device),
             position_ids=together.position_S[None].to(device),
-            attention_mask=RunsMask.of(together.runs(_attention_dtype(model, device), device)),
+            attention_mask=SightMask.of(together.runs(_attention_dtype(model, device), device)),
             use_cache=False,
         )
         states_SH: Tensor = output.last_hidden_state[0]
