@@ -64,7 +64,7 @@ def few_questions(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setattr(verdict, "not_worse", _believed)
     monkeypatch.setattr(verdict, "_FEWEST_NUMBERS", 0)
     few: dict[str, Callable[..., Any]] = {
-        "replay_questions": lambda languages, limit: replay_questions(languages, 4),
+        "replay_questions": lambda languages, limit=None: replay_questions(languages, 4),
         "contrast_questions": lambda card, languages: contrast_questions(card, languages)[:4],
         "told_rows": lambda card, languages, wordings: told_rows(card, languages, wordings)[:4],
     }

@@ -84,8 +84,13 @@ def test_it_is_the_attention_of_each_row_alone(
     wanted = by_hand(sight, query, key, value, 0.2, window or 1000)
     assert out.shape == wanted.shape
     assert out.dtype == dtype
-    off = (out.double() - wanted).abs().max()
-    assert off < (2e-5 if dtype == torch.float32 else 0.05)
+    off = (out.double() - wanted).abs()
+    if dtype == torch.float32:
+        assert off.max() < 2e-5
+    elif by_kernel and size % 16 == 0:  # summed in float32, and rounded once to the nearest
+        assert (off <= 2**-8 * wanted.abs() + 2e-5).all()
+    else:
+        assert off.max() < 0.05
 
 
 def test_a_kernel_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
