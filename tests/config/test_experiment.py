@@ -94,7 +94,10 @@ def test_mistakes_in_attempts_are_named_with_their_place(tmp_path: Path) -> None
         ({"attempts": []}, "attempts: is empty"),
         ({"model": {"path": "x", "scheme": "w4a4"}}, "model.scheme: is 'w4a4'"),
         ({"train": {}}, "train.steps: is required (or train.epochs)"),
-        ({"mix": {"contrast": 0, "replay": 0, "tempted": 0}}, "train.kl_to_base: is 1.0 and no entry"),
+        (
+            {"mix": {"contrast": 0, "replay": 0, "tempted": 0}},
+            "train.kl_to_base: is 1.0 and no entry",
+        ),
         ({"identity": {"name": ""}}, "identity.name: is empty"),
     ],
 )

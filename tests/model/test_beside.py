@@ -129,6 +129,18 @@ def test_a_row_has_the_same_numbers_whatever_stands_beside_it() -> None:
             assert torch.equal(alone.attended(module(), *own), together[[row]])
 
 
+def test_what_is_not_a_number_is_not_lost() -> None:
+    sight, query, key, value = some(2, 3, 1, 64, 0, torch.float32)
+    key[2, 1, COLUMNS - 2, 5] = float("nan")
+    sight.starts_B[2] = 0
+    with torch.no_grad():
+        out = sight.attended(module(), query, key, value)
+    broken = ~out.isfinite().all(-1)
+    assert broken[2, 0, 3:].all()
+    assert not broken[2, 0, :3].any()
+    assert not broken[[0, 1, 3, 4]].any()
+
+
 def test_scores_far_apart_and_a_scale_of_its_own() -> None:
     sight, query, key, value = some(1, 1, 1, 16, 3, torch.float32)
     with torch.no_grad():

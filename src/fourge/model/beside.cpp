@@ -85,7 +85,7 @@ float weigh(float* scores, int count) {
     for (int at = 0; at < count; at += LANES) {
         for (int i = count; i < at + LANES; ++i) scores[i] = most - 1000;
         const Lanes below = load(scores + at) - most;
-        const Lanes kept = below > -87.0f ? exponential(below) : Lanes{};
+        const Lanes kept = below < -87.0f ? Lanes{} : exponential(below);  // a NaN stays one
         total += kept;
         store(scores + at, kept);
     }

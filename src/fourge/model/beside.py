@@ -9,7 +9,7 @@ row 3                          f g h q r s | t       this one begins otherwise
 
 A step of many rows mostly reads keys and values. A copy of what they begin with for every row would
 be half of that; held once, it stays in the processor's cache from one row to the next. On a CPU a
-kernel (``beside.cpp``) does a row and the query heads that share its keys at a time, in a third of
+kernel (``beside.cpp``) does a row and the query heads that share its keys at a time, in half of
 the time of ``sdpa``; elsewhere the shared keys are put before each row's, for ``sdpa``.
 
 A row's numbers do not depend on the rows beside it.
