@@ -1,4 +1,4 @@
-"""llama.cpp reads our NVFP4 GGUF and says what we say: the same codes, by nobody's code but its own.
+"""llama.cpp reads our NVFP4 GGUF and says what we say: the same codes, and no code of ours.
 
 It rounds activations to 8 bits for its products, so answers may part after some tokens.
 """
