@@ -25,11 +25,11 @@ def start(machine: Machine, command: list[str], **options: str) -> "subprocess.P
               "log": str(log_file(machine)), **options}  # fmt: skip
     return subprocess.Popen(
         guard_argv(command, chosen), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=_heed_hangups,
+        preexec_fn=heed_hangups,
     )  # fmt: skip
 
 
-def _heed_hangups() -> None:
+def heed_hangups() -> None:
     """Tests that were started by nohup ignore them, and a guard would do as it was told."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from fourge.guard.job import Job, descendants, signal_one
-from tests.guard.guarded import appears, end, gone, python, run, until
+from tests.guard.guarded import appears, end, gone, heed_hangups, python, run, until
 from tests.guard.guarded import start as start_guard
 from tests.guard.trees import GIB, Machine
 
@@ -26,16 +26,17 @@ print(json.dumps({
 """
 
 
-def about(command: list[str]) -> dict[str, object]:
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+def plainly(command: list[str]) -> str:
+    """What a command says that is started without a guard, as the guard is."""
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, preexec_fn=heed_hangups
+    ).stdout
 
 
 def test_the_command_inherits_nothing_of_the_guards_armour(machine: Machine) -> None:
     status, out, _ = run(machine, python(ABOUT_ME))
     assert status == 0
-    guarded, plain = json.loads(out), about(python(ABOUT_ME))
+    guarded, plain = json.loads(out), json.loads(plainly(python(ABOUT_ME)))
     opened, usual = guarded.pop("open"), plain.pop("open")
     assert guarded == plain
     assert isinstance(usual, list)
@@ -45,8 +46,7 @@ def test_the_command_inherits_nothing_of_the_guards_armour(machine: Machine) -> 
 def test_the_command_has_the_signals_it_would_have_anywhere(machine: Machine) -> None:
     """Python ignores SIGPIPE, and would pass that on."""
     command = ["grep", "^Sig[BI]", "/proc/self/status"]
-    plain = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert run(machine, command)[:2] == (0, plain)
+    assert run(machine, command)[:2] == (0, plainly(command))
 
 
 def test_who_has_ended_is_no_descendant() -> None:
