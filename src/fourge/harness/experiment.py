@@ -141,7 +141,7 @@ def _taught(
 
 
 def _data(work: Work, card: Card) -> StageDone:
-    """The four files, made by the base model; its weights are the start of everything."""
+    """The five files, made by the base model; its weights are the start of everything."""
     path, plan = work.out / DATA, work.plan
     if work.kept(DATA, path):
         return StageDone(DATA, path, again=True)

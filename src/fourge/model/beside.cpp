@@ -42,7 +42,7 @@ Lanes load(const uint16_t* bf16) {
 void store(float* to, Lanes lanes) { std::memcpy(to, &lanes, sizeof lanes); }
 
 void store(uint16_t* bf16, Lanes lanes) {
-    const Words bits = bits_of<Words>(lanes);  // to the nearest, ties to even; none is a NaN's
+    const Words bits = bits_of<Words>(lanes);  // to the nearest, ties to even; NaN stays NaN
     const Halves halves = __builtin_convertvector((bits + 0x7FFF + (bits >> 16 & 1)) >> 16, Halves);
     std::memcpy(bf16, &halves, sizeof halves);
 }
