@@ -5,10 +5,10 @@ A product of many rows costs little more than one of few, so a step feeds as man
 
 Rows that are done stay until an eighth of them is: to leave, or to join, the whole cache is copied.
 
-A model that remembers more of a text than keys and values (a recurrent state), or whose attention is
-its own and not ``sdpa``, reads and answers one prompt after the other.
+A model that remembers more of a text than keys and values (a recurrent state), or whose attention
+is not ``sdpa``, reads and answers one prompt after the other.
 
-Greedy only. A row's logits differ from those of the row alone in the last bits, because the products
+Greedy only. A row's logits differ from those of the row alone in the last bits, because products
 of prompts are summed in another order for other shapes, and attention in another than a session's;
 two tokens that close are rare, and then equally good.
 """
