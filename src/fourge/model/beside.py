@@ -29,10 +29,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fourge.nvfp4.built import has_memory, library, threads_for
+from fourge.model.lanes import fits_lanes
+from fourge.nvfp4.built import library, threads_for
 
 Pair = tuple[Tensor, Tensor]  # keys and values
-_LANES = 16  # values that a register holds: a head has a multiple of them
 _EVERYTHING = 1 << 40  # tokens that a layer without a window sees
 
 
@@ -92,11 +92,8 @@ def _takes(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether the kernel is for these."""
     size = query.shape[-1]
     return (
-        has_memory(query)
-        and query.dtype in (torch.float32, torch.bfloat16)
-        and size % _LANES == 0
-        and query.stride(-1) == 1
-        and all(each.stride()[-2:] == (size, 1) for each in (key, value))
+        fits_lanes(query, key, value)
+        and all(each.stride(-2) == size for each in (key, value))
         and not torch.is_grad_enabled()
         and _kernels() is not None
     )

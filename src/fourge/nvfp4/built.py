@@ -50,7 +50,7 @@ def built(source: Path) -> Path:
     is_wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
     command = [compiler, *_FLAGS, *([_WIDE] if is_wide else []), str(source)]
     key = hashlib.blake2b(" ".join(command).encode(), digest_size=8)
-    for part in sorted(source.parent.glob(f"{source.stem}*.[ch]pp")):
+    for part in (source, *sorted(source.parent.glob("*.hpp"))):
         key.update(part.read_bytes())
     path = user_cache() / "kernels" / f"{source.parent.name}-{key.hexdigest()}.so"
     if not path.exists():
