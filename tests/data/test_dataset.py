@@ -41,6 +41,13 @@ def test_a_batch_is_a_function_of_its_step(tmp_path: Path) -> None:
     assert [row for b in (dataset.batch(s, 6) for s in range(6)) for row in b.rows] == drawn
 
 
+def test_it_knows_what_so_many_draws_take(tmp_path: Path) -> None:
+    dataset = opened((write(tmp_path, "a.tsv", 7), 3.0), (write(tmp_path, "b.tsv", 4), 1.0))
+    for steps in (1, 2, 5):
+        drawn = {row for step in range(steps) for row in dataset.batch(step, 3).rows}
+        assert dataset.drawn(3 * steps) == sorted(drawn)
+
+
 def test_a_batch_holds_the_rows_it_names(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer()
     path = write(tmp_path, "a.tsv", 12)

@@ -7,6 +7,7 @@ import torch
 
 from fourge.core.crew import Crew
 from fourge.core.errors import ConfigError, DataError, FormatError
+from fourge.formats.safetensors_file import read_safetensors
 from fourge.harness import setup
 from fourge.harness.setup import Ready, check, make_ready
 from fourge.harness.training import train
@@ -166,6 +167,21 @@ def test_the_base_model_is_asked_before_it_is_quantised_and_once(
     sections["train"]["kl_top_k"] = 3
     ready_of(tmp_path, model, **sections)
     assert asked == [0, 0]
+
+
+def test_the_base_model_is_asked_about_what_will_be_drawn_and_no_more(
+    model: Path, tmp_path: Path
+) -> None:
+    sections = held(tmp_path)
+    sections["train"] |= {"steps": 2, "batch": 1, "accumulate": 2, "release": False}
+    ready = ready_of(tmp_path, model, **sections)
+    drawn = {row for step in (1, 2) for each in ready.plan.batches(step) for row in each.rows}
+    (file,) = (tmp_path / "out").glob("teacher-*")
+    names = read_safetensors(file)
+    assert {name for name in names if name.startswith("token.")} == {
+        f"token.{file}.{row}" for file, row in drawn if file == 1
+    }
+    assert 0 < len(names) < 2 * ready.checked.dataset.rows[1]
 
 
 def test_w4a4_is_calibrated(model: Path, tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ def dataset_of(folder: Path, rows: list[str], **settings: Any) -> Dataset:
     return open_dataset(files, byte_tokenizer(), **chosen)
 
 
+def rows_of(dataset: Dataset, *files: int) -> list[tuple[int, int]]:
+    return [(file, row) for file in files for row in range(dataset.rows[file])]
+
+
 def batch_with(dataset: Dataset, rows: list[tuple[int, int]]) -> Any:
     from fourge.data.batch import collate
 
@@ -43,7 +47,7 @@ def test_the_cache_is_the_model_s_own_top_of_its_distribution(
     dataset: Dataset, family: str, tied: bool, top_k: int
 ) -> None:
     model = tiny_model(family, tied=tied)
-    cache = ask_base(model, dataset, [0, 1], top_k)
+    cache = ask_base(model, dataset, rows_of(dataset, 0, 1), top_k)
     batch = batch_with(dataset, [(1, 2), (0, 1), (1, 0)])
     teacher = cache.of(batch)
     with torch.no_grad():
@@ -61,7 +65,7 @@ def test_the_cache_is_the_model_s_own_top_of_its_distribution(
 
 def test_a_model_is_no_distance_from_itself(dataset: Dataset) -> None:
     model = tiny_model("qwen3", tied=True)
-    cache = ask_base(model, dataset, [1], 32)
+    cache = ask_base(model, dataset, rows_of(dataset, 1), 32)
     batch = batch_with(dataset, [(1, 0), (1, 1)])
     loss = batch_loss(model, batch, Weights(1.0, 1 / batch.targets), teacher=cache.of(batch))
     assert loss.total.item() == pytest.approx(0.0, abs=1e-5)
@@ -69,7 +73,7 @@ def test_a_model_is_no_distance_from_itself(dataset: Dataset) -> None:
 
 
 def test_rows_that_are_not_held_have_no_teacher(dataset: Dataset) -> None:
-    cache = ask_base(tiny_model("qwen3", tied=True), dataset, [1], 8)
+    cache = ask_base(tiny_model("qwen3", tied=True), dataset, rows_of(dataset, 1), 8)
     batch = batch_with(dataset, [(0, 0), (1, 1), (0, 1)])
     teacher = cache.of(batch)
     counts = (batch.target_BT != MASKED).sum(1).tolist()
@@ -81,8 +85,14 @@ def test_rows_that_are_not_held_have_no_teacher(dataset: Dataset) -> None:
     assert not nobody.has_T.any()
 
 
+def test_a_row_that_should_have_been_asked_about_is_not_passed_over(dataset: Dataset) -> None:
+    cache = ask_base(tiny_model("qwen3", tied=True), dataset, [(1, 0), (1, 2)], 8)
+    with pytest.raises(KeyError, match="1, 1"):
+        cache.of(batch_with(dataset, [(1, 0), (1, 1)]))
+
+
 def test_what_is_saved_reads_back(dataset: Dataset, tmp_path: Path) -> None:
-    cache = ask_base(tiny_model("qwen3", tied=True), dataset, [0, 1], 8)
+    cache = ask_base(tiny_model("qwen3", tied=True), dataset, rows_of(dataset, 0, 1), 8)
     cache.save(tmp_path / "new" / "cache.safetensors")
     loaded = TeacherCache.load(tmp_path / "new" / "cache.safetensors", 8)
     batch = batch_with(dataset, [(1, 2), (0, 1)])
@@ -96,15 +106,15 @@ def test_what_is_saved_reads_back(dataset: Dataset, tmp_path: Path) -> None:
 def test_the_file_is_named_for_all_that_it_depends_on(tmp_path: Path) -> None:
     dataset = dataset_of(tmp_path, ROWS)
     other = dataset_of(tmp_path, [ROWS[0], ROWS[1].replace("blue", "grey")])
-    name = cache_name("digest", dataset, [0, 1], 8)
+    name = cache_name("digest", dataset, rows_of(dataset, 0, 1), 8)
     others = [
-        cache_name("another", dataset, [0, 1], 8),
-        cache_name("digest", other, [0, 1], 8),
-        cache_name("digest", dataset, [1], 8),
-        cache_name("digest", dataset, [0, 1], 9),
+        cache_name("another", dataset, rows_of(dataset, 0, 1), 8),
+        cache_name("digest", other, rows_of(dataset, 0, 1), 8),
+        cache_name("digest", dataset, rows_of(dataset, 1), 8),
+        cache_name("digest", dataset, rows_of(dataset, 0, 1), 9),
     ]
     assert len({name, *others}) == 5
-    assert name == cache_name("digest", dataset_of(tmp_path, ROWS), [1, 0], 8)
+    assert name == cache_name("digest", dataset_of(tmp_path, ROWS), rows_of(dataset, 1, 0), 8)
     assert name.startswith("teacher-")
     assert name.endswith(".safetensors")
 
@@ -112,7 +122,7 @@ def test_the_file_is_named_for_all_that_it_depends_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("top_k", [0, 301])
 def test_more_tokens_than_there_are_is_refused(dataset: Dataset, top_k: int) -> None:
     with pytest.raises(ConfigError, match=f"kl_top_k is {top_k}; the vocabulary has 300"):
-        ask_base(tiny_model("qwen3", tied=True), dataset, [0], top_k)
+        ask_base(tiny_model("qwen3", tied=True), dataset, rows_of(dataset, 0), top_k)
 
 
 def test_rows_of_like_length_are_asked_together(
@@ -120,10 +130,10 @@ def test_rows_of_like_length_are_asked_together(
 ) -> None:
     seen: list[tuple[int, int]] = []
     model = tiny_model("qwen3", tied=True)
-    together = ask_base(model, dataset, [0, 1], 2)
+    together = ask_base(model, dataset, rows_of(dataset, 0, 1), 2)
     longest = max(len(dataset.rendered(1, row).token) for row in range(3))
     monkeypatch.setattr(teacher_module, "TOKENS", 2 * longest)
-    apart = ask_base(model, dataset, [1], 2,
+    apart = ask_base(model, dataset, rows_of(dataset, 1), 2,
                      progress=lambda done, total: seen.append((done, total)))  # fmt: skip
     assert seen == [(2, 3), (3, 3)]
     batch = batch_with(dataset, [(1, 0), (1, 2), (1, 1)])
@@ -133,7 +143,7 @@ def test_rows_of_like_length_are_asked_together(
 
 
 def test_the_cache_has_the_size_that_a_plan_is_told(dataset: Dataset, tmp_path: Path) -> None:
-    cache = ask_base(tiny_model("qwen3", tied=True), dataset, [0, 1], 8)
+    cache = ask_base(tiny_model("qwen3", tied=True), dataset, rows_of(dataset, 0, 1), 8)
     parts = [*cache._token.values(), *cache._log_p.values()]
     positions = sum(len(part) for part in cache._token.values())
     assert sum(part.nbytes for part in parts) == cache_nbytes(positions, 8)

@@ -45,6 +45,10 @@ class Dataset:
         rows = [self.mixture.draw(index) for index in range(first, first + batch_size)]
         return collate([self.rendered(*row) for row in rows], self.pad, rows)
 
+    def drawn(self, draws: int) -> list[tuple[int, int]]:
+        """The file and the row of all that so many draws take, once each, in order."""
+        return sorted({self.mixture.draw(index) for index in range(draws)})
+
     @property
     def rows(self) -> tuple[int, ...]:
         """Of each file."""

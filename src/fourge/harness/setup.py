@@ -226,18 +226,20 @@ def _teacher(
 ) -> TeacherCache | None:
     """What the model, in the form that it has now, says to the rows that are held to it."""
     run = checked.run
-    files = [i for i, entry in enumerate(run.data.mix) if entry.learn == "base"]
-    if not files:
+    held = {i for i, entry in enumerate(run.data.mix) if entry.learn == "base"}
+    draws = checked.steps * run.train.batch * run.train.accumulate
+    rows = [row for row in checked.dataset.drawn(draws) if row[0] in held]
+    if not rows:
         return None
     top_k, form = run.train.kl_top_k, "dense"
     if run.train.kl_teacher == "nvfp4":
         form = f"{run.model.scheme} {sorted(run.model.keep_bf16)}"
     weights = f"{base_digest} {form} {activation_dtype(model)}"
-    path = run.out / cache_name(weights, checked.dataset, files, top_k)
+    path = run.out / cache_name(weights, checked.dataset, rows, top_k)
     if path.exists():
         return TeacherCache.load(path, top_k)
     cache = ask_base(
-        model, checked.dataset, files, top_k,
+        model, checked.dataset, rows, top_k,
         progress=lambda done, total: progress("asking the base model", done, total),
     )  # fmt: skip
     cache.save(path)

@@ -1,8 +1,8 @@
 """The base model's own distribution, asked once and kept: what "forget nothing" is measured by.
 
-Before the first step the model reads every row that is to be held to it, and the log-probabilities
+Before the first step the model reads every row that will be held to it, and the log-probabilities
 of its top k tokens at every target position are kept: 8 bytes per token and position instead of a
-second model in memory. They are cached on disk under a digest of the weights, the data and k.
+second model in memory. They are cached on disk under a digest of the weights, the rows and k.
 
 Asked before it is quantised (``kl_teacher: dense``), the model teaches what rounding took from it,
 too. Asked in NVFP4, it is no distance from itself at the start (in bf16 a thousandth of a nat, by
@@ -30,7 +30,7 @@ from fourge.train.loss import LOGITS, Teacher, dense_head, logits
 from fourge.train.step import target_states
 
 Row = tuple[int, int]  # file, row
-TOKENS = 1024  # of a batch, padding included
+TOKENS = 4096  # of a batch, padding included
 
 
 class TeacherCache:
@@ -38,13 +38,14 @@ class TeacherCache:
 
     def __init__(self, token: dict[Row, Tensor], log_p: dict[Row, Tensor], top_k: int) -> None:
         self._token, self._log_p, self._top_k = token, log_p, top_k
+        self._files = {file for file, _ in token}
 
     def of(self, batch: Batch) -> Teacher:
         """The teacher of a batch; rows that are not held to the base model have none."""
         counts = (batch.target_BT != MASKED).sum(1).tolist()
         token, log_p, has = [], [], []
         for row, count in zip(batch.rows, counts, strict=True):
-            known = row in self._token
+            known = row[0] in self._files
             blank = torch.zeros(count, self._top_k)
             token.append(self._token[row].long() if known else blank.long())
             log_p.append(self._log_p[row].float() if known else blank)
@@ -72,9 +73,9 @@ def cache_nbytes(positions: int, top_k: int) -> int:
     return 8 * positions * top_k
 
 
-def cache_name(weights: str, dataset: Dataset, files: Iterable[int], top_k: int) -> str:
+def cache_name(weights: str, dataset: Dataset, rows: Iterable[Row], top_k: int) -> str:
     """A file name that stands for everything the cache depends on."""
-    text = f"{weights} {dataset.digest} {sorted(files)} {top_k}"
+    text = f"{weights} {dataset.digest} {sorted(rows)} {top_k}"
     return f"teacher-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}.safetensors"
 
 
@@ -88,18 +89,17 @@ def require_top_k(top_k: int, vocabulary: int) -> None:
 def ask_base(
     model: Any,
     dataset: Dataset,
-    files: Iterable[int],
+    rows: Sequence[Row],
     top_k: int,
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> TeacherCache:
-    """Ask the model, as it is now, for its distribution at every target of some files.
+    """Ask the model, as it is now, for its distribution at every target of some rows.
 
     Raises:
         ConfigError: more tokens are asked for than the vocabulary has.
     """
     require_top_k(top_k, model.config.vocab_size)
-    rows = [(file, row) for file in files for row in range(dataset.rows[file])]
     token: dict[Row, Tensor] = {}
     log_p: dict[Row, Tensor] = {}
     head: nn.Module = model.get_output_embeddings()
