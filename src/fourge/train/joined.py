@@ -12,6 +12,8 @@ for every row. Where rows begin alike they are laid down once, as a tree:
 It is the same computation: only the order of some sums differs, in the last bits
 (``tests/train/test_joined.py``). A token that rows share may have a target for each of them.
 
+What comes behind a row's last target, the end of its turn for one, is left out.
+
 Tokens that follow each other are a *run*, and a run attends to those on its way to the root
 (``model/runs.py``). Only where it saves a quarter of the tokens: a batch without padding and
 without a common beginning, which a plan of memory assumes, is never joined.
@@ -101,7 +103,9 @@ def joined(batch: Batch) -> Joined | None:
 
 
 def _rows(batch: Batch) -> list[list[int]]:
-    lengths = batch.mask_BT.sum(1).tolist()  # padding is at the end
+    """Each row up to where its last target is foretold; nobody asks what is behind it."""
+    column_T = torch.arange(1, batch.target_BT.shape[1] + 1)
+    lengths = ((batch.target_BT != MASKED) * column_T).amax(1).tolist()
     tokens = batch.token_BT.tolist()
     return [row[:length] for row, length in zip(tokens, lengths, strict=True)]
 
