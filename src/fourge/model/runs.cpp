@@ -18,31 +18,34 @@
 
 namespace {
 
-// out[M, N] = a[M, K] b[K, N] for M rows of a tile; a may be a transpose.
+struct Left {  // of a product: rows and columns may be the other way round
+    const float* values;
+    int64_t row, col;
+};
+
+// out[M, N lanes] = a[M, inner] b[inner, N lanes]; rows of b and out are `across` apart.
 template <int M, int N>
-void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row, int inner,
-          float* out, int64_t out_row) {
+void tile(Left a, const float* b, int inner, float* out, int64_t across) {
     Lanes sums[M][N] = {};
-    for (int k = 0; k < inner; ++k, a += a_col, b += b_row) {
+    for (int k = 0; k < inner; ++k, a.values += a.col, b += across) {
         Lanes right[N];
 #pragma GCC unroll 8
         for (int n = 0; n < N; ++n) right[n] = load(b + n * LANES);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m)
 #pragma GCC unroll 8
-            for (int n = 0; n < N; ++n) sums[m][n] += a[m * a_row] * right[n];
+            for (int n = 0; n < N; ++n) sums[m][n] += a.values[m * a.row] * right[n];
     }
     for (int m = 0; m < M; ++m)
-        for (int n = 0; n < N; ++n) store(out + m * out_row + n * LANES, sums[m][n]);
+        for (int n = 0; n < N; ++n) store(out + m * across + n * LANES, sums[m][n]);
 }
 
 template <int M, int N>
-void tiles(int rows, const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row,
-           int inner, float* out, int64_t out_row) {
-    for (; rows >= M; rows -= M, a += M * a_row, out += M * out_row)
-        tile<M, N>(a, a_row, a_col, b, b_row, inner, out, out_row);
+void tiles(int rows, Left a, const float* b, int inner, float* out, int64_t across) {
+    for (; rows >= M; rows -= M, a.values += M * a.row, out += M * across)
+        tile<M, N>(a, b, inner, out, across);
     if constexpr (M > 1)
-        if (rows) tiles<M / 2, N>(rows, a, a_row, a_col, b, b_row, inner, out, out_row);
+        if (rows) tiles<M / 2, N>(rows, a, b, inner, out, across);
 }
 
 #ifdef __AVX512F__
@@ -51,18 +54,12 @@ constexpr int TALL = 6, BROAD = 4;  // sums that fill the registers
 constexpr int TALL = 3, BROAD = 2;
 #endif
 
-struct Left {  // of a product: rows and columns may be the other way round
-    const float* values;
-    int64_t row, col;
-};
-
-// out[rows, cols] = a[rows, inner] b[inner, cols], of whole lanes.
+// out[rows, cols] = a[rows, inner] b[inner, cols], columns in whole lanes.
 void product(int rows, int inner, int cols, Left a, const float* b, float* out) {
     int at = 0;
     for (; at + BROAD * LANES <= cols; at += BROAD * LANES)
-        tiles<TALL, BROAD>(rows, a.values, a.row, a.col, b + at, cols, inner, out + at, cols);
-    for (; at < cols; at += LANES)
-        tiles<2 * TALL, 1>(rows, a.values, a.row, a.col, b + at, cols, inner, out + at, cols);
+        tiles<TALL, BROAD>(rows, a, b + at, inner, out + at, cols);
+    for (; at < cols; at += LANES) tiles<2 * TALL, 1>(rows, a, b + at, inner, out + at, cols);
 }
 
 // Tensors [tokens, heads, size] whose values of a head are one after the other.
@@ -108,8 +105,12 @@ float* grown(std::vector<float>& buffer, int64_t count) {
 // A thread's room for one job.
 struct Desk {
     std::vector<float> query, key, key_across, value, value_across, weight, out, given, slope;
-    std::vector<float> key_given, value_given;
 };
+
+template <class To, class From>
+void copy(To* to, const From* from, int64_t count, float scale = 1) {
+    for (int64_t at = 0; at < count; at += LANES) store(to + at, load(from + at) * scale);
+}
 
 template <class Value>
 struct Job {
@@ -117,168 +118,192 @@ struct Job {
     const Sizes& n;
     Desk& desk;
     int64_t run, head;
-    int group, count, before, seen, width, rows;  // of queries: rows
+    int group, count, before;
+    int rows, seen, width;  // Q; T as it is, and in whole lanes
 
-    Job(const Runs& runs, const Sizes& n, Desk& desk, int64_t job)
-        : runs(runs), n(n), desk(desk), run(job / n.key_heads), head(job % n.key_heads),
+    Job(const Runs& all, const Sizes& sizes, Desk& room, int64_t number)
+        : runs(all), n(sizes), desk(room), run(number / n.key_heads), head(number % n.key_heads),
           group(int(n.heads / n.key_heads)), count(runs.count(run)),
-          before(runs.seen_before(run)), seen(before + count), width(whole_lanes(seen)),
-          rows(group * count) {}
+          before(runs.seen_before(run)), rows(group * count), seen(before + count),
+          width(whole_lanes(seen)) {}
 
-    // Rows of the run's queries, or of what belongs to them, in float32.
-    const float* of_queries(std::vector<float>& room, Heads<const Value> from, float scale) {
-        float* out = grown(room, int64_t(rows) * n.size);
-        for (int row = 0; row < rows; ++row) {
-            const Value* values = from.at(head * group + row / count, runs.starts[run] + row % count);
-            for (int d = 0; d < n.size; d += LANES) store(out + row * n.size + d, load(values + d) * scale);
-        }
+    int64_t head_of(int row) const { return head * group + row / count; }
+    int64_t token_of(int row) const { return runs.starts[run] + row % count; }
+
+    // What belongs to the run's queries [Q, D], in float32; and back to [tokens, heads, D].
+    const float* gathered(std::vector<float>& room, Heads<const Value> from, float scale = 1) const {
+        float* out = grown(room, rows * n.size);
+        for (int row = 0; row < rows; ++row)
+            copy(out + row * n.size, from.at(head_of(row), token_of(row)), n.size, scale);
         return out;
     }
 
-    const float* along(std::vector<float>& room, Heads<const Value> from) {  // [T, D]
-        float* out = grown(room, int64_t(width) * n.size);
+    void scatter(const float* rows_QD, Value* to, float scale = 1) const {
+        for (int row = 0; row < rows; ++row)
+            copy(to + (token_of(row) * n.heads + head_of(row)) * n.size, rows_QD + row * n.size,
+                 n.size, scale);
+    }
+
+    const float* along(std::vector<float>& room, Heads<const Value> from) const {  // [T, D]
+        float* out = grown(room, width * n.size);
         runs.each_token(run, [&](int place, int64_t token) {
-            const Value* values = from.at(head, token);
-            for (int d = 0; d < n.size; d += LANES) store(out + place * n.size + d, load(values + d));
+            copy(out + place * n.size, from.at(head, token), n.size);
         });
-        std::fill(out + seen * n.size, out + int64_t(width) * n.size, 0.0f);
+        std::fill(out + seen * n.size, out + width * n.size, 0.0f);
         return out;
     }
 
-    const float* across(std::vector<float>& room, const float* rows_TD) {  // [D, T]
-        float* out = grown(room, int64_t(width) * n.size);
+    const float* across(std::vector<float>& room, const float* rows_TD) const {  // [D, T]
+        float* out = grown(room, width * n.size);
         for (int t = 0; t < width; ++t)
             for (int d = 0; d < n.size; ++d) out[d * width + t] = rows_TD[t * n.size + d];
         return out;
     }
 
     // What each query gives to each key: 0 to those that it does not see.
-    float* weights(const float* query, const float* key_across) {
+    const float* weights(const float* query_QD, const float* key_DT) const {
         float* out = grown(desk.weight, int64_t(rows) * width);
-        product(rows, int(n.size), width, {query, n.size, 1}, key_across, out);
+        product(rows, int(n.size), width, {query_QD, n.size, 1}, key_DT, out);
         for (int row = 0; row < rows; ++row) {
             float* scores = out + int64_t(row) * width;
             const int sees = before + row % count + 1;
             const float share = weigh(scores, sees);
-            for (int t = 0; t < width; t += LANES) {
-                if (t < sees) store(scores + t, load(scores + t) * share);
-            }
+            copy(scores, scores, sees, share);
             std::fill(scores + sees, scores + width, 0.0f);
         }
         return out;
     }
+
+    // Slopes of what came out by the weights become slopes by the scores.
+    void through_softmax(const float* weight_QT, float* slope_QT) const {
+        for (int row = 0; row < rows; ++row, weight_QT += width, slope_QT += width) {
+            Lanes total = {};
+            for (int t = 0; t < width; t += LANES) total += load(weight_QT + t) * load(slope_QT + t);
+            const float mean = sum(total);
+            for (int t = 0; t < width; t += LANES)
+                store(slope_QT + t, load(weight_QT + t) * (load(slope_QT + t) - mean));
+        }
+    }
 };
 
 template <class Value>
-void forward(Heads<const Value> query, Heads<const Value> key, Heads<const Value> value,
-             const Runs& runs, Value* out, const Sizes& n, float scale, int threads) {
+struct Given {  // what both ways begin with
+    Heads<const Value> query, key, value;
+};
+
+template <class Value>
+void forward(const Given<Value>& given, const Runs& runs, Value* out, const Sizes& n, float scale,
+             int threads) {
 #pragma omp parallel num_threads(threads)
     {
         Desk desk;
 #pragma omp for schedule(dynamic)
         for (int64_t number = 0; number < n.runs * n.key_heads; ++number) {
-            Job<Value> job(runs, n, desk, number);
-            const float* asked = job.of_queries(desk.query, query, scale);
-            const float* keys = job.along(desk.key, key);
-            const float* values = job.along(desk.value, value);
-            const float* weight = job.weights(asked, job.across(desk.key_across, keys));
-            float* told = grown(desk.out, int64_t(job.rows) * n.size);
-            product(job.rows, job.seen, int(n.size), {weight, job.width, 1}, values, told);
-            for (int row = 0; row < job.rows; ++row) {
-                const int64_t token = runs.starts[job.run] + row % job.count;
-                Value* to = out + (token * n.heads + job.head * job.group + row / job.count) * n.size;
-                for (int d = 0; d < n.size; d += LANES) store(to + d, load(told + row * n.size + d));
-            }
+            const Job<Value> job(runs, n, desk, number);
+            const float* query_QD = job.gathered(desk.query, given.query, scale);
+            const float* key_TD = job.along(desk.key, given.key);
+            const float* value_TD = job.along(desk.value, given.value);
+            const float* weight_QT = job.weights(query_QD, job.across(desk.key_across, key_TD));
+            float* out_QD = grown(desk.out, job.rows * n.size);
+            product(job.rows, job.seen, int(n.size), {weight_QT, job.width, 1}, value_TD, out_QD);
+            job.scatter(out_QD, out);
         }
     }
 }
 
+// What each run gives to the keys that it sees, and to the values: [T, D] for each head.
+struct Parts {
+    const Sizes& n;
+    std::vector<int64_t> starts;
+    std::unique_ptr<float[]> values;
+
+    Parts(const Runs& runs, const Sizes& sizes) : n(sizes), starts(sizes.runs + 1) {
+        for (int64_t run = 0; run < n.runs; ++run) {
+            const int64_t seen = runs.seen_before(run) + runs.count(run);
+            starts[run + 1] = starts[run] + 2 * n.key_heads * seen * n.size;
+        }
+        values.reset(new float[starts[n.runs]]);
+    }
+
+    float* of(int64_t run, int64_t head, bool is_value) const {
+        const int64_t size = (starts[run + 1] - starts[run]) / (2 * n.key_heads);
+        return values.get() + starts[run] + (2 * head + is_value) * size;
+    }
+};
+
+// Their sums over the runs, to [tokens, key heads, D].
 template <class Value>
-void backward(Heads<const Value> query, Heads<const Value> key, Heads<const Value> value,
-              Heads<const Value> given, const Runs& runs, Value* to_query, Value* to_key,
-              Value* to_value, const Sizes& n, float scale, int threads) {
-    // What each run gives to the keys it sees, then to the values: [T, D] for each run and head.
-    std::vector<int64_t> place(n.runs + 1);
-    for (int64_t run = 0; run < n.runs; ++run)
-        place[run + 1] = place[run] + 2 * n.key_heads * (runs.seen_before(run) + runs.count(run)) * n.size;
-    const std::unique_ptr<float[]> parts(new float[place[n.runs]]);
-    const auto part_of = [&](int64_t run, int64_t head, bool is_value) {
-        const int64_t size = (place[run + 1] - place[run]) / (2 * n.key_heads);
-        return parts.get() + place[run] + (2 * head + is_value) * size;
-    };
+void add_up(const Parts& parts, const Runs& runs, int64_t head, bool is_value, Value* to) {
+    const Sizes& n = parts.n;
+    std::vector<float> total(n.tokens * n.size);
+    for (int64_t run = 0; run < n.runs; ++run) {
+        const float* part_TD = parts.of(run, head, is_value);
+        runs.each_token(run, [&](int place, int64_t token) {
+            for (int64_t d = 0; d < n.size; d += LANES) {
+                float* sums = total.data() + token * n.size + d;
+                store(sums, load(sums) + load(part_TD + place * n.size + d));
+            }
+        });
+    }
+    for (int64_t token = 0; token < n.tokens; ++token)
+        copy(to + (token * n.key_heads + head) * n.size, total.data() + token * n.size, n.size);
+}
+
+template <class Value>
+void backward(const Given<Value>& given, Heads<const Value> grad, const Runs& runs, Value* to_query,
+              Value* to_key, Value* to_value, const Sizes& n, float scale, int threads) {
+    const Parts parts(runs, n);
 #pragma omp parallel num_threads(threads)
     {
         Desk desk;
 #pragma omp for schedule(dynamic)
         for (int64_t number = 0; number < n.runs * n.key_heads; ++number) {
-            Job<Value> job(runs, n, desk, number);
-            const int size = int(n.size), rows = job.rows, width = job.width, seen = job.seen;
-            const float* asked = job.of_queries(desk.query, query, scale);
-            const float* got = job.of_queries(desk.given, given, 1);
-            const float* keys = job.along(desk.key, key);
-            const float* values = job.along(desk.value, value);
-            const float* weight = job.weights(asked, job.across(desk.key_across, keys));
-            product(seen, rows, size, {weight, 1, width}, got, part_of(job.run, job.head, true));
-            float* slope = grown(desk.slope, int64_t(rows) * width);
-            product(rows, size, width, {got, size, 1}, job.across(desk.value_across, values), slope);
-            for (int row = 0; row < rows; ++row) {
-                const float* weights = weight + int64_t(row) * width;
-                float* slopes = slope + int64_t(row) * width;
-                Lanes total = {};
-                for (int t = 0; t < width; t += LANES) total += load(weights + t) * load(slopes + t);
-                const float mean = sum(total);
-                for (int t = 0; t < width; t += LANES)
-                    store(slopes + t, load(weights + t) * (load(slopes + t) - mean));
-            }
-            product(seen, rows, size, {slope, 1, width}, asked, part_of(job.run, job.head, false));
-            float* out = grown(desk.out, int64_t(rows) * size);
-            product(rows, seen, size, {slope, width, 1}, keys, out);
-            for (int row = 0; row < rows; ++row) {
-                const int64_t token = runs.starts[job.run] + row % job.count;
-                Value* to = to_query + (token * n.heads + job.head * job.group + row / job.count) * size;
-                for (int d = 0; d < size; d += LANES) store(to + d, load(out + row * size + d) * scale);
-            }
+            const Job<Value> job(runs, n, desk, number);
+            const int size = int(n.size), rows = job.rows, seen = job.seen, width = job.width;
+            const float* query_QD = job.gathered(desk.query, given.query, scale);
+            const float* grad_QD = job.gathered(desk.given, grad);
+            const float* key_TD = job.along(desk.key, given.key);
+            const float* value_TD = job.along(desk.value, given.value);
+            const float* weight_QT = job.weights(query_QD, job.across(desk.key_across, key_TD));
+            product(seen, rows, size, {weight_QT, 1, width}, grad_QD,
+                    parts.of(job.run, job.head, true));
+            float* slope_QT = grown(desk.slope, int64_t(rows) * width);
+            product(rows, size, width, {grad_QD, size, 1}, job.across(desk.value_across, value_TD),
+                    slope_QT);
+            job.through_softmax(weight_QT, slope_QT);
+            product(seen, rows, size, {slope_QT, 1, width}, query_QD,
+                    parts.of(job.run, job.head, false));
+            float* out_QD = grown(desk.out, rows * n.size);
+            product(rows, seen, size, {slope_QT, width, 1}, key_TD, out_QD);
+            job.scatter(out_QD, to_query, scale);
         }
 #pragma omp for schedule(static)
-        for (int64_t side = 0; side < 2 * n.key_heads; ++side) {
-            const int64_t head = side / 2;
-            const bool is_value = side % 2;
-            std::vector<float> total(n.tokens * n.size, 0.0f);
-            for (int64_t run = 0; run < n.runs; ++run) {
-                const float* part = part_of(run, head, is_value);
-                runs.each_token(run, [&](int at, int64_t token) {
-                    for (int64_t d = 0; d < n.size; d += LANES) {
-                        float* to = total.data() + token * n.size + d;
-                        store(to, load(to) + load(part + at * n.size + d));
-                    }
-                });
-            }
-            for (int64_t token = 0; token < n.tokens; ++token) {
-                Value* to = (is_value ? to_value : to_key) + (token * n.key_heads + head) * n.size;
-                for (int64_t d = 0; d < n.size; d += LANES) store(to + d, load(total.data() + token * n.size + d));
-            }
-        }
+        for (int64_t side = 0; side < 2 * n.key_heads; ++side)
+            add_up(parts, runs, side / 2, side % 2, side % 2 ? to_value : to_key);
     }
 }
 
 }  // namespace
 
+#define GIVEN(VALUE)                                                                               \
+    Given<VALUE> {                                                                                \
+        {query, n->query_head, n->query_token}, {key, n->key_head, n->key_token}, {               \
+            value, n->value_head, n->value_token                                                  \
+        }                                                                                         \
+    }
+
 #define KERNELS(FORWARD, BACKWARD, VALUE)                                                         \
     extern "C" void FORWARD(const VALUE* query, const VALUE* key, const VALUE* value,             \
                             const int64_t* starts, const int64_t* lists, const int64_t* before,   \
                             VALUE* out, const Sizes* n, float scale, int threads) {               \
-        forward<VALUE>({query, n->query_head, n->query_token}, {key, n->key_head, n->key_token},  \
-                       {value, n->value_head, n->value_token}, {starts, lists, before}, out, *n,  \
-                       scale, threads);                                                           \
+        forward<VALUE>(GIVEN(VALUE), {starts, lists, before}, out, *n, scale, threads);           \
     }                                                                                             \
     extern "C" void BACKWARD(const VALUE* query, const VALUE* key, const VALUE* value,            \
-                             const VALUE* given, const int64_t* starts, const int64_t* lists,     \
+                             const VALUE* grad, const int64_t* starts, const int64_t* lists,      \
                              const int64_t* before, VALUE* to_query, VALUE* to_key,               \
                              VALUE* to_value, const Sizes* n, float scale, int threads) {         \
-        backward<VALUE>({query, n->query_head, n->query_token}, {key, n->key_head, n->key_token}, \
-                        {value, n->value_head, n->value_token},                                   \
-                        {given, n->size, n->heads * n->size}, {starts, lists, before}, to_query,  \
-                        to_key, to_value, *n, scale, threads);                                    \
+        backward<VALUE>(GIVEN(VALUE), {grad, n->size, n->heads * n->size},                        \
+                        {starts, lists, before}, to_query, to_key, to_value, *n, scale, threads); \
     }
 
 KERNELS(forward_float32, backward_float32, float)
