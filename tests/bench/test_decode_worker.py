@@ -43,6 +43,9 @@ def test_both_sides_say_as_many_tokens_as_are_asked_for(folder: str) -> None:
         assert 0 < report["tokens"] <= 6
         assert report["seconds"] > 0
     assert 0 < packed["batch"]()["tokens"] <= 12
+    alone = packed["alone"]()
+    assert 0 < alone["tokens"] <= 12
+    assert 0 < alone["prompt_s"] < alone["seconds"]
 
 
 def test_a_chat_has_three_turns_of_new_tokens_alone(folder: str) -> None:

@@ -50,13 +50,14 @@ def test_decode_prints_what_was_measured_and_json(monkeypatch: pytest.MonkeyPatc
     from fourge.bench import decode
 
     speeds = (decode.Speed(decode.PLAIN, 10, 400), decode.Speed(decode.SINGLE, 25, 100),
+              decode.Speed(decode.ALONE, 20, None),
               decode.Speed(decode.BATCH, 250, None))  # fmt: skip
     made = decode.Decoded(speeds, 12.0, 0.3, 0.33, "llama.cpp: not installed")
     monkeypatch.setattr(decode, "measure", lambda rounds: made)
     result = CliRunner().invoke(bench, ["decode"])
     assert result.exit_code == 0, result.output
     assert "2.50 x" in result.stdout
-    assert "10.00 x the single stream" in result.stdout
+    assert "12.50 x one after the other" in result.stdout
     as_json = json.loads(CliRunner().invoke(bench, ["decode", "--json"]).stdout)
-    assert as_json["batch"] == 10
+    assert as_json["batch"] == 12.5
     assert as_json["turn_cost"] == pytest.approx(1.1)

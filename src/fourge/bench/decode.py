@@ -6,6 +6,9 @@ every round each does its jobs once, in turn; the first round is not counted. A 
 whole call, the prompt included. Memory is what the process holds once the model is loaded, above
 what it held before.
 
+Many at once are compared with some of the same prompts, one after the other: the shorter a reply,
+the more of its time is for reading the prompt.
+
 A turn's share: in a chat of three turns, what part of the tokens, and of the time, the third has.
 If old turns were computed again, its part of the time would be the larger.
 """
@@ -24,10 +27,11 @@ from fourge.bench.sides import ask, start, stop
 from fourge.core.units import size
 from fourge.model.embedded import EMBEDDED, embedded_path
 
-PLAIN, SINGLE, BATCH = (
+PLAIN, SINGLE, ALONE, BATCH = (
     "transformers float32, generate",
     "fourge packed",
-    "fourge packed, 64 at once",
+    "fourge packed, 32 tokens",
+    "fourge packed, 64 x 32 at once",
 )
 Q4_1, NVFP4 = "llama.cpp, Q4_1", "llama.cpp, our NVFP4 GGUF"
 
@@ -53,7 +57,7 @@ class Decoded:
     """Everything that was measured."""
 
     speeds: tuple[Speed, ...]  # the first is the yardstick
-    batch_said: float  # batch over single once the prompts are read
+    batch_said: float  # many at once over one after the other, once the prompts are read
     turn_tokens: float  # the third turn's part of three
     turn_time: float
     missing: str  # what llama.cpp could not be asked, and why
@@ -62,8 +66,8 @@ class Decoded:
         return next(each.tokens_per_s for each in self.speeds if each.name == name)
 
     @property
-    def batch_over_single(self) -> float:
-        return self.speed(BATCH) / self.speed(SINGLE)
+    def batch_over_alone(self) -> float:
+        return self.speed(BATCH) / self.speed(ALONE)
 
     @property
     def turn_cost(self) -> float:
@@ -73,7 +77,7 @@ class Decoded:
     def lines(self) -> Iterator[str]:
         yield "The embedded model, one greedy reply of 64 tokens; weights in memory"
         yield from (each.row(self.speeds[0]) for each in self.speeds)
-        yield f"64 prompts x 32 tokens at once: {self.batch_over_single:.2f} x the single stream,"
+        yield f"64 prompts x 32 tokens at once: {self.batch_over_alone:.2f} x one after the other,"
         yield f"  {self.batch_said:.2f} x without the time for reading the prompts"
         yield (
             f"turn 3 of 3: {self.turn_tokens:.1%} of the tokens, {self.turn_time:.1%} of the time: "
@@ -96,7 +100,7 @@ def measure(rounds: int) -> Decoded:
     speeds = tuple(Speed(name, _speed(done, name), memory.get(name)) for name in done[0]["single"])
     turns = [median(each["chat"]["seconds"][turn] for each in done) for turn in range(3)]
     tokens = done[0]["chat"]["tokens"]
-    said = _speed(done, BATCH, said=True) / _speed(done, SINGLE, said=True)
+    said = _speed(done, BATCH, said=True) / _speed(done, ALONE, said=True)
     return Decoded(speeds, said, tokens[2] / sum(tokens), turns[2] / sum(turns), missing)
 
 
@@ -126,7 +130,7 @@ def _side(name: str, model: object) -> "subprocess.Popen[str]":
 
 def _round(sides: dict[str, "subprocess.Popen[str]"]) -> dict[str, Any]:
     single = {name: ask(side, "single") for name, side in sides.items()}
-    single[BATCH] = ask(sides[SINGLE], "batch")
+    single |= {ALONE: ask(sides[SINGLE], "alone"), BATCH: ask(sides[SINGLE], "batch")}
     return {"single": single, "chat": ask(sides[SINGLE], "chat")}
 
 

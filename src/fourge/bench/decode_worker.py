@@ -4,8 +4,9 @@
     python -m fourge.bench.decode_worker packed MODEL     ours, as a user has it
     python -m fourge.bench.decode_worker llama  FILE      llama.cpp, a GGUF
 
-Jobs: ``memory`` (resident bytes since before the model was loaded), ``single`` (one reply),
-``batch`` (many at once), ``chat`` (a conversation, turn by turn). All are greedy.
+Jobs: ``memory`` (resident bytes since before the model was loaded), ``single`` (one long reply),
+``batch`` (many shorter ones at once), ``alone`` (some of these, one after the other), ``chat``
+(a conversation, turn by turn). All are greedy.
 """
 
 import sys
@@ -24,7 +25,7 @@ from fourge.checkpoint.source import open_any
 from fourge.core.process import resident_bytes, trim_heap
 from fourge.data.records import Message
 
-TOKENS, PROMPTS, BATCH_TOKENS, TURN_TOKENS = 64, 64, 32, 32
+TOKENS, PROMPTS, ALONE, BATCH_TOKENS, TURN_TOKENS = 64, 64, 3, 32, 32
 QUESTION = "Write a very long story about a {} that travels around the whole world."
 THINGS = ("dog", "cat", "ship", "letter", "clock", "robot", "river", "song")
 ADJECTIVES = ("red", "old", "tiny", "brave", "quiet", "lost", "golden", "tired")
@@ -79,6 +80,12 @@ def packed(path: str) -> Jobs:
         reply_to_all(model, template, asked, max_tokens=1, batch=PROMPTS)
         return {**whole, "prompt_s": time.perf_counter() - start}
 
+    def alone() -> Report:
+        limits, start = Limits(max_tokens=BATCH_TOKENS), time.perf_counter()
+        said = [Session(model, template).ask(each, limits=limits) for each in prompts()[:ALONE]]
+        whole = _timed(start, sum(len(turn.ids) for turn in said))
+        return {**whole, "prompt_s": sum(turn.prefill_s for turn in said)}
+
     def chat() -> Report:
         session, seconds, tokens = Session(model, template), [], []
         session.begin([Message("system", ".")])  # none is as long as some templates' own
@@ -89,7 +96,7 @@ def packed(path: str) -> Jobs:
             tokens.append(len(session.feed.ids) - held)
         return {"seconds": seconds, "tokens": tokens}
 
-    return {"single": single, "batch": batch, "chat": chat}
+    return {"single": single, "batch": batch, "alone": alone, "chat": chat}
 
 
 def llama(path: str) -> Jobs:

@@ -150,7 +150,7 @@ def decode(repeats: int, as_json: bool) -> None:
     with others_silent():
         measured = measure(repeats)
     if as_json:
-        ratios = {"batch": measured.batch_over_single, "turn_cost": measured.turn_cost}
+        ratios = {"batch": measured.batch_over_alone, "turn_cost": measured.turn_cost}
         echo_json({**asdict(measured), **ratios})
         return
     for line in measured.lines():
