@@ -30,7 +30,9 @@ def some(counts: list[int], key_heads: int, group: int, size: int, dtype: torch.
     """Queries, keys and values as a model has them: heads between a token's values and the next."""
     draw = torch.Generator().manual_seed(sum(counts))
     shapes = [(1, sum(counts), heads, size) for heads in (key_heads * group, key_heads, key_heads)]
-    made = [(1.5 * torch.randn(shape, generator=draw)).to(dtype).transpose(1, 2) for shape in shapes]
+    made = [
+        (1.5 * torch.randn(shape, generator=draw)).to(dtype).transpose(1, 2) for shape in shapes
+    ]
     query, key, value = (each.requires_grad_() for each in made)
     return query, key, value
 
@@ -111,7 +113,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_kernel_is_taken_where_there_is_one(taken: list[str]) -> None:
     runs = tree([4, 3], 0)
-    outcome(runs.attended(nn.Module(), *(tensors := some([4, 3], 2, 2, 16, torch.float32))), tensors)
+    tensors = some([4, 3], 2, 2, 16, torch.float32)
+    outcome(runs.attended(nn.Module(), *tensors), tensors)
     assert taken == ["forward", "backward"]
     for size, dtype in ((8, torch.float32), (16, torch.float64)):
         runs.attended(nn.Module(), *some([4, 3], 2, 2, size, dtype))
@@ -137,8 +140,8 @@ def test_sums_do_not_depend_on_the_threads() -> None:
 
 def test_what_is_no_number_is_seen_by_those_behind_it_alone() -> None:
     counts = [4, 3, 3]
-    before = ((), (0,), (0,))
-    runs = Runs(tuple(Run(b, _causal(n, 4 * len(b), torch.float32)) for b, n in zip(before, counts, strict=True)))
+    branch = Run((0,), _causal(3, 4, torch.float32))
+    runs = Runs((Run((), _causal(4, 0, torch.float32)), branch, branch))
     query, key, value = (each.detach().clone() for each in some(counts, 1, 2, 16, torch.float32))
     key[0, 0, 5] = torch.nan  # the second of run 1
     out_SHD = runs.attended(nn.Module(), query, key, value)[0]
