@@ -22,15 +22,14 @@ import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fourge.model.lanes import fits_lanes
-from fourge.nvfp4.built import library, threads_for
+from fourge.model.lanes import fits_lanes, kernel_for, kernels_beside
+from fourge.nvfp4.built import threads_for
 
 Pair = tuple[Tensor, Tensor]  # keys and values
 _EVERYTHING = 1 << 40  # tokens that a layer without a window sees
@@ -102,10 +101,7 @@ def _takes(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def _by_kernel(
     sight: Beside, query: Tensor, own: Pair, shared: Pair, scale: float, window: int
 ) -> Tensor:
-    kernels = _kernels()
-    assert kernels is not None, "asked before whether there are any"
-    is_bf16 = query.dtype == torch.bfloat16
-    kernel = kernels.attend_bf16 if is_bf16 else kernels.attend_float32
+    kernel = kernel_for(_kernels(), "attend", query.dtype)
     (rows, heads, queries, size), columns = query.shape, own[0].shape[2]
     out = query.new_zeros(rows, queries, heads, size)
     tensors = (query, *own, *shared, sight.starts_B, sight.begins_B, out)
@@ -121,10 +117,4 @@ def _by_kernel(
 
 @functools.cache
 def _kernels() -> ctypes.CDLL | None:
-    kernels = library(Path(__file__).with_suffix(".cpp"))
-    if kernels is None:
-        return None
-    pointer = ctypes.c_void_p
-    for kernel in (kernels.attend_bf16, kernels.attend_float32):
-        kernel.argtypes = [*[pointer] * 9, ctypes.c_float, ctypes.c_int]
-    return kernels
+    return kernels_beside(__file__, attend=9)

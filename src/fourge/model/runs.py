@@ -18,7 +18,6 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,8 +25,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from fourge.model.lanes import fits_lanes
-from fourge.nvfp4.built import library
+from fourge.model.lanes import fits_lanes, kernel_for, kernels_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +122,7 @@ def _call(
     way: str, given: Sequence[Tensor], runs: Runs, made: Sequence[Tensor], scale: float
 ) -> None:
     query, key, value = given[:3]
-    kind = "bf16" if query.dtype == torch.bfloat16 else "float32"
-    kernel = getattr(_kernels(), f"{way}_{kind}")
+    kernel = kernel_for(_kernels(), way, query.dtype)
     sizes = (ctypes.c_int64 * 11)(
         query.shape[1], key.shape[1], query.shape[3], query.shape[2], len(runs.runs),
         *query.stride()[1:3], *key.stride()[1:3], *value.stride()[1:3],
@@ -136,12 +133,4 @@ def _call(
 
 @functools.cache
 def _kernels() -> ctypes.CDLL | None:
-    kernels = library(Path(__file__).with_suffix(".cpp"))
-    if kernels is None:
-        return None
-    pointer = ctypes.c_void_p
-    for kernel in (kernels.forward_bf16, kernels.forward_float32):
-        kernel.argtypes = [*[pointer] * 8, ctypes.c_float, ctypes.c_int]
-    for kernel in (kernels.backward_bf16, kernels.backward_float32):
-        kernel.argtypes = [*[pointer] * 11, ctypes.c_float, ctypes.c_int]
-    return kernels
+    return kernels_beside(__file__, forward=8, backward=11)

@@ -30,7 +30,7 @@ from fourge.train.loss import LOGITS, Teacher, dense_head, logits
 from fourge.train.step import target_states
 
 Row = tuple[int, int]  # file, row
-TOKENS = 4096  # of a batch, padding included
+TOKENS = 1024  # of a batch, padding included
 
 
 class TeacherCache:
