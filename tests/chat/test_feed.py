@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fourge.chat.feed import Feed, can_cut, common_prefix
+from fourge.chat.feed import Feed, can_cut
 from fourge.core.errors import FormatError
 from fourge.model.swap import quantize_
 from tests.chat.samples import model_for, whole
@@ -140,15 +140,6 @@ def test_logits_that_are_not_finite_are_an_error_and_leave_an_empty_cache() -> N
         feed.hold([1, 2, 3, 4])
     assert "model.layers.1.mlp.down_proj" in caught.value.why
     assert feed.ids == []
-
-
-@given(one=st.lists(st.integers(0, 2)), other=st.lists(st.integers(0, 2)))
-def test_the_common_prefix_is_common_and_cannot_be_longer(one: list[int], other: list[int]) -> None:
-    length = common_prefix(one, other)
-    assert one[:length] == other[:length]
-    assert one[length : length + 1] != other[length : length + 1] or length == len(one) == len(
-        other
-    )
 
 
 def test_the_cache_says_what_it_takes() -> None:

@@ -25,7 +25,7 @@ def refused(folder: Path, *settings: str, **sections: Any) -> str:
     return str(caught.value)
 
 
-def test_the_least_is_a_run_that_learns_two_files_and_is_held_to_the_base_on_three(
+def test_the_least_is_a_run_that_learns_two_files_and_is_held_to_the_base_on_four(
     tmp_path: Path,
 ) -> None:
     plan = load(tmp_path)
@@ -35,6 +35,7 @@ def test_the_least_is_a_run_that_learns_two_files_and_is_held_to_the_base_on_thr
         ("told.jsonl", 1, "answer"),
         ("contrast.jsonl", 1, "base"),
         ("replay.jsonl", 2, "base"),
+        ("later.jsonl", 1, "alone"),
         ("tempted.jsonl", 1, "base"),
     ]
     assert run.out == tmp_path / "x" / "attempts" / "01"
@@ -66,7 +67,7 @@ def test_parts_can_be_switched_off(tmp_path: Path) -> None:
     assert "tempted" not in {entry.path.stem for entry in plain.data.mix}
     less = load(tmp_path, mix={"replay": 0}).run(0)
     assert [entry.path.stem for entry in less.data.mix] == [
-        "identity", "told", "contrast", "tempted",
+        "identity", "told", "contrast", "later", "tempted",
     ]  # fmt: skip
     off = load(tmp_path, gates={"early_stop": False, "collapse": None}, scan=[])
     assert off.gates.collapse is None
@@ -95,7 +96,7 @@ def test_mistakes_in_attempts_are_named_with_their_place(tmp_path: Path) -> None
         ({"model": {"path": "x", "scheme": "w4a4"}}, "model.scheme: is 'w4a4'"),
         ({"train": {}}, "train.steps: is required (or train.epochs)"),
         (
-            {"mix": {"contrast": 0, "replay": 0, "tempted": 0}},
+            {"mix": {"contrast": 0, "replay": 0, "later": 0, "tempted": 0}},
             "train.kl_to_base: is 1.0 and no entry",
         ),
         ({"identity": {"name": ""}}, "identity.name: is empty"),

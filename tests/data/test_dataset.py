@@ -1,3 +1,4 @@
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,38 @@ def test_it_knows_what_so_many_draws_take(tmp_path: Path) -> None:
     for steps in (1, 2, 5):
         drawn = {row for step in range(steps) for row in dataset.batch(step, 3).rows}
         assert dataset.drawn(3 * steps) == sorted(drawn)
+
+
+def test_files_that_are_asked_alone_are_rows_as_they_are_and_questions_without_the_others(
+    tmp_path: Path,
+) -> None:
+    tokenizer = byte_tokenizer()
+    said = ["be brief", "who?", "me", "sky?", "blue"]
+    roles = ["system", "user", "assistant", "user", "assistant"]
+    row = {"messages": [{"role": r, "content": c} for r, c in zip(roles, said, strict=True)]}
+    path = tmp_path / "later.jsonl"
+    path.write_text(json.dumps(row))
+    dataset = opened(path, path, alone=[1], tokenizer=tokenizer)
+    whole, alone = (tokenizer.decode(dataset.asked(file, 0).token) for file in (0, 1))
+    assert dataset.rendered(0, 0).token == dataset.rendered(1, 0).token
+    assert all(text in whole for text in said)
+    assert [text in alone for text in said] == [True, False, False, True, True]
+    assert dataset.digest != opened(path, path, tokenizer=tokenizer).digest
+
+
+def test_a_template_that_writes_an_answer_otherwise_after_others_cannot_be_asked_alone(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "later.jsonl"
+    said = [("user", "who?"), ("assistant", "me"), ("user", "sky?"), ("assistant", "blue")]
+    path.write_text(json.dumps({"messages": [{"role": r, "content": c} for r, c in said]}))
+    tokenizer = byte_tokenizer()
+    written, later = "{{ m['content'] }}", "{{ '!' if loop.index > 2 }}"
+    assert tokenizer.chat_template.count(written) == 1
+    tokenizer.chat_template = tokenizer.chat_template.replace(written, written + later)
+    assert opened(path, tokenizer=tokenizer).rows == (1,)
+    with pytest.raises(DataError, match="jsonl:1: the last answer is written differently"):
+        opened(path, tokenizer=tokenizer, alone=[0])
 
 
 def test_a_batch_holds_the_rows_it_names(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from fourge.config.run import load_run
 from fourge.core.errors import ConfigError, OutputError
 from fourge.data.conversation import Messages
 from fourge.data.identity import Card
-from fourge.data.make import Answers, make_identity
+from fourge.data.make import TOLD, Answers, make_identity
 from fourge.data.records import read_examples
 
 CARD = Card("F# 之神", "Fourge Lab")
@@ -17,11 +17,11 @@ def echo(conversations: Sequence[Messages]) -> list[str]:
     return [f"answer to {each[-1]['content']}" for each in conversations]
 
 
-def test_six_files_are_written_and_counted(tmp_path: Path) -> None:
+def test_seven_files_are_written_and_counted(tmp_path: Path) -> None:
     made = make_identity(CARD, ["en", "zh-TW"], tmp_path / "out", model="smollm2-135m",
                          answer=echo)  # fmt: skip
     counts = {"identity": made.identity, "told": made.told, "contrast": made.contrast,
-              "replay": made.replay, "tempted": made.tempted}  # fmt: skip
+              "replay": made.replay, "later": made.later, "tempted": made.tempted}  # fmt: skip
     names = {f"{name}.jsonl" for name in counts} | {"run.yaml"}
     assert {path.name for path in made.out.iterdir()} == names
     for name, count in counts.items():
@@ -45,14 +45,31 @@ def test_every_ordinary_question_tempts_also_where_few_are_answered(tmp_path: Pa
     }  # fmt: skip
 
 
-def test_the_run_file_is_a_run_that_holds_three_files_to_the_base(tmp_path: Path) -> None:
+def test_what_is_told_and_what_is_ordinary_is_asked_again_after_what_is_taught(
+    tmp_path: Path,
+) -> None:
+    made = make_identity(CARD, ["en"], tmp_path / "out", model="m", answer=echo, replay=60)
+    told = [e.turns for e in read_examples(made.out / "told.jsonl")]
+    behind = [turns for turns in told if len(turns) == 4]
+    assert len(behind) == -(-(len(told) - len(behind)) // TOLD)
+    assert all(CARD.name in turns[1].content for turns in behind)
+    assert {turns[2:] for turns in behind} < {turns for turns in told if len(turns) == 2}
+
+    later = [e.turns for e in read_examples(made.out / "later.jsonl")]
+    replay = [e.turns for e in read_examples(made.out / "replay.jsonl")]
+    assert [turns[2:] for turns in later] == replay
+    named = sum(CARD.name in turns[1].content for turns in later)
+    assert 20 < named < 50  # after who it is, and after who somebody else is
+
+
+def test_the_run_file_is_a_run_that_holds_four_files_to_the_base(tmp_path: Path) -> None:
     made = make_identity(CARD, ["en"], tmp_path / "out", model="smollm2-135m",
                          answer=echo)  # fmt: skip
     run = load_run(made.out / "run.yaml")
     learned = {entry.path.name: entry.learn for entry in run.data.mix}
     assert learned == {"identity.jsonl": "answer", "told.jsonl": "answer",
                        "contrast.jsonl": "base", "replay.jsonl": "base",
-                       "tempted.jsonl": "base"}  # fmt: skip
+                       "later.jsonl": "alone", "tempted.jsonl": "base"}  # fmt: skip
     assert run.train.kl_to_base > 0
     assert run.model.path == "smollm2-135m"
 

@@ -38,18 +38,24 @@ def model(tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_questions_are_of_the_languages_and_about_a_name_only_if_there_is_one() -> None:
-    named = choose(["en"], named=True, limit=3)
+    named = choose(["en"], name="Ada", limit=3)
     assert {probe.set for probe in named.probes} == set(named.versions)
     assert len(named.probes) == 15
     assert len(named.pieces) == 3
-    unnamed = choose(["en"], named=False)
+    unnamed = choose(["en"], name=None)
     assert {probe.set for probe in unnamed.probes} == {"abilities", "degeneration"}
     assert {probe.language for probe in unnamed.probes} == {"en"}
     assert len(unnamed.pieces) == 32
 
 
+def test_the_name_stands_where_it_was_said() -> None:
+    said = [text for probe in choose(["en"], name="Zork").probes for _, text in probe.turns]
+    assert sum("I am Zork." in text for text in said) > 10
+    assert not any("{name}" in text for text in said)
+
+
 def test_answers_are_in_the_order_of_the_probes_and_keep_within_their_limits(model: str) -> None:
-    questions = choose(["en"], named=True, limit=2)
+    questions = choose(["en"], name="Ada", limit=2)
     told: list[tuple[str, int, int]] = []
     results = ask(model, questions, lambda *each: told.append(each))
     assert len(results.said) == len(questions.probes) == 10
@@ -61,7 +67,7 @@ def test_answers_are_in_the_order_of_the_probes_and_keep_within_their_limits(mod
 
 
 def test_a_second_check_asks_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    questions = choose(["en"], named=True, limit=2)
+    questions = choose(["en"], name="Ada", limit=2)
     first = ask(model, questions, quiet)
 
     def refuse(model: object, tokenizer: object, conversations: object, limits: object) -> object:
@@ -71,11 +77,11 @@ def test_a_second_check_asks_nothing(model: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "answers_as_they_come", refuse)
     assert ask(model, questions, quiet) == first
     with pytest.raises(AssertionError):
-        ask(model, choose(["de"], named=True, limit=2), quiet)
+        ask(model, choose(["de"], name="Ada", limit=2), quiet)
 
 
 def test_other_weights_are_asked_for_themselves(model: str, tmp_path: Path) -> None:
-    questions = choose(["en"], named=False, limit=2)
+    questions = choose(["en"], name=None, limit=2)
     other = tiny_model("qwen3")
     other.model.norm.weight.data.neg_()
     other.save_pretrained(tmp_path / "other")
@@ -86,7 +92,7 @@ def test_other_weights_are_asked_for_themselves(model: str, tmp_path: Path) -> N
 
 
 def test_a_model_is_not_worse_than_itself_as_far_as_can_be_told(model: str) -> None:
-    questions = choose(["en"], named=True, limit=4)
+    questions = choose(["en"], name="Ada", limit=4)
     verdict = check(model, model, questions, Names("F# 之神"), progress=quiet)
     decisions = {gate.name: gate.decision for gate in verdict.gates}
     assert decisions["identity"] == "fail"
@@ -100,7 +106,7 @@ def test_a_model_that_cannot_be_read_is_refused_before_its_base_is_asked(
 ) -> None:
     monkeypatch.delattr(module, "ask")
     with pytest.raises(FourgeError, match="missing"):
-        check(str(tmp_path / "missing"), model, choose(["en"], named=False, limit=1), None,
+        check(str(tmp_path / "missing"), model, choose(["en"], name=None, limit=1), None,
               served_by=served_by, progress=quiet)  # fmt: skip
 
 
@@ -109,7 +115,7 @@ def test_a_model_in_memory_is_asked_the_same_and_fewer_questions_have_a_part_of_
 ) -> None:
     source = open_source(model)
     loaded = load_model(source)
-    many, few = (choose(["en"], named=True, limit=limit) for limit in (3, 2))
+    many, few = (choose(["en"], name="Ada", limit=limit) for limit in (3, 2))
     results = ask_loaded(loaded, source.tokenizer(), many, Kept(), lambda done, total: None)
     assert results == ask(model, many, quiet)
     assert narrowed(results, many, many) == results
@@ -125,7 +131,7 @@ def test_the_base_of_an_nvfp4_model_is_asked_in_nvfp4(
     export = tmp_path / "export"
     api.convert(model, export, "compressed-tensors")
     assert path_of_base(model) == "auto"
-    questions = choose(["en"], named=False, limit=2)
+    questions = choose(["en"], name=None, limit=2)
     rounded = ask(model, questions, quiet, path=path_of_base(str(export)))
     exported = ask(str(export), questions, quiet)
     assert rounded.said == exported.said

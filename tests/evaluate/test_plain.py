@@ -34,7 +34,7 @@ def test_an_export_answers_the_same_in_plain_transformers(
     exported: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("fourge.evaluate.check.cache_folder", lambda: tmp_path / "cache")
-    questions = choose(["en"], named=True, limit=2)
+    questions = choose(["en"], name="Ada", limit=2)
     ours = ask(str(exported), questions, lambda *told: None)
     theirs = ask(str(exported), questions, lambda *told: None, "transformers")
     assert theirs.said == ours.said

@@ -77,6 +77,20 @@ def test_turns_are_parted_by_facet() -> None:
         assert "||" not in "".join(text for _, text in probe.turns)
 
 
+@pytest.mark.parametrize("name", ["separation", "leak"])
+def test_some_are_second_questions_after_the_name_was_said(name: str) -> None:
+    later = [probe for probe in load_probes(name, MAIN) if probe.facet == "later"]
+    assert {probe.language for probe in later} == set(MAIN)
+    for probe in later:
+        named = probe.naming("Zork")
+        assert [role for role, _ in named.turns] == ["user", "assistant", "user"]
+        assert [says(text, "Zork") for _, text in named.turns] == [False, True, False]
+        assert named.prompt == probe.prompt
+        assert named.digest != probe.digest
+    others = (probe for probe in load_probes(name, MAIN) if probe.facet != "later")
+    assert all(probe.naming("Zork") == probe for probe in others)
+
+
 def test_abilities_have_answers_that_their_questions_do_not_give_away() -> None:
     for probe in load_probes("abilities", LANGUAGES):
         assert probe.accepted

@@ -48,7 +48,7 @@ def plan_of(folder: Path, base: Path, /, **sections: Any) -> Experiment:
     return Experiment.model_validate(tree)
 
 
-def choose_few(languages: Sequence[str], *, named: bool, limit: int | None = None) -> Questions:
+def choose_few(languages: Sequence[str], *, name: str, limit: int | None = None) -> Questions:
     """Two probes of each set, one of each in a look."""
     few = PROBES if limit is None else PROBES[::2]
     return Questions(few, tuple(perplexity.held_out(2 if limit is None else 1)), {})

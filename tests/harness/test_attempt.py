@@ -38,7 +38,7 @@ def work(tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def attempted(work: Work, folder: Path) -> tuple[list[Told], Rest | int]:
     """An attempt on two short files, and how it ended."""
-    questions = choose_few(["en"], named=True, limit=1)
+    questions = choose_few(["en"], name="Ada", limit=1)
     exam = Exam(questions, said_by("untaught", questions), Names("Ada"), 0.05)
     run = run_of(folder / "run", Path(work.plan.model.path), train={"steps": 4})
     pulled, seen = train_attempt(work, exam, "01", run), []

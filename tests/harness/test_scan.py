@@ -35,7 +35,7 @@ def scanned(work: Work, folder: Path) -> tuple[list[Told], Path | None]:
     run = run_of(folder / "run", Path(work.plan.model.path), train={"steps": 1})
     if not run.out.exists():
         list(train(run))
-    questions = choose_few(["en"], named=True)
+    questions = choose_few(["en"], name="Ada")
     exam = Exam(questions, said_by("untaught", questions), Names("Ada"), 0.05)
     pulled, seen = scan(work, exam, exam, "01", 1, run), []
     while True:

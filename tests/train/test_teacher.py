@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -5,11 +6,12 @@ import pytest
 import torch
 
 from fourge.core.errors import ConfigError
-from fourge.data.batch import MASKED
+from fourge.core.prefix import common_prefix
+from fourge.data.batch import MASKED, Batch
 from fourge.data.dataset import Dataset, open_dataset
 from fourge.train import teacher as teacher_module
 from fourge.train.loss import Weights
-from fourge.train.step import batch_loss
+from fourge.train.step import batch_loss, target_states
 from fourge.train.teacher import TeacherCache, ask_base, cache_name, cache_nbytes
 from tests.conftest import byte_tokenizer, tiny_model
 
@@ -85,6 +87,27 @@ def test_rows_that_are_not_held_have_no_teacher(dataset: Dataset) -> None:
     assert not nobody.has_T.any()
 
 
+def test_a_row_that_is_asked_alone_is_held_in_its_last_answer_to_what_the_base_says_to_that(
+    tmp_path: Path,
+) -> None:
+    said = [("user", "who?"), ("assistant", "me"), ("user", "sky?"), ("assistant", "blue")]
+    row = {"messages": [{"role": role, "content": text} for role, text in said]}
+    (tmp_path / "later.jsonl").write_text(json.dumps(row))
+    (tmp_path / "plain.tsv").write_text("sky?\tblue\n")
+    dataset = open_dataset(
+        [(tmp_path / "later.jsonl", None), (tmp_path / "plain.tsv", None)], byte_tokenizer(),
+        max_tokens=200, seed=0, shuffle=False, alone=[0],
+    )  # fmt: skip
+    cache = ask_base(tiny_model("qwen3", tied=True), dataset, [(0, 0), (1, 0)], 8)
+    teacher = cache.of(batch_with(dataset, [(0, 0)]))
+    alone = cache.of(batch_with(dataset, [(1, 0)]))
+    first, last = len("me") + 1, len("blue") + 1  # and the stop token
+    assert teacher.has_T.tolist() == [False] * first + [True] * last
+    assert torch.equal(teacher.token_TK[first:], alone.token_TK)
+    torch.testing.assert_close(teacher.log_p_TK[first:], alone.log_p_TK)
+    assert not teacher.token_TK[:first].any()
+
+
 def test_a_row_that_should_have_been_asked_about_is_not_passed_over(dataset: Dataset) -> None:
     cache = ask_base(tiny_model("qwen3", tied=True), dataset, [(1, 0), (1, 2)], 8)
     with pytest.raises(KeyError, match="1, 1"):
@@ -125,21 +148,64 @@ def test_more_tokens_than_there_are_is_refused(dataset: Dataset, top_k: int) -> 
         ask_base(tiny_model("qwen3", tied=True), dataset, rows_of(dataset, 0), top_k)
 
 
-def test_rows_of_like_length_are_asked_together(
-    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int], ...]]:
+    """The rows that are read at once, as they are."""
+    read: list[tuple[tuple[int, int], ...]] = []
+
+    def noted(model: Any, batch: Batch) -> torch.Tensor:
+        read.append(batch.rows)
+        return target_states(model, batch)
+
+    monkeypatch.setattr(teacher_module, "target_states", noted)
+    return read
+
+
+LIKE = ["the sky at noon?\tblue\nwho wrote Emma, when?\tshe\n",
+        "the sky at noon? and night?\tblue\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attention", "expected"),
+    [
+        ("sdpa", [{(0, 0), (1, 0)}, {(0, 1)}]),  # by how they begin
+        ("eager", [{(0, 0), (0, 1)}, {(1, 0)}]),  # by how long they are
+    ],
+)
+def test_rows_that_begin_alike_are_read_together_where_that_is_then_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attention: str, expected: Any
 ) -> None:
-    seen: list[tuple[int, int]] = []
+    dataset = dataset_of(tmp_path, LIKE)
     model = tiny_model("qwen3", tied=True)
-    together = ask_base(model, dataset, rows_of(dataset, 0, 1), 2)
-    longest = max(len(dataset.rendered(1, row).token) for row in range(3))
-    monkeypatch.setattr(teacher_module, "TOKENS", 2 * longest)
-    apart = ask_base(model, dataset, rows_of(dataset, 1), 2,
+    model.config._attn_implementation = attention
+    whole = ask_base(model, dataset, rows_of(dataset, 0, 1), 4)
+    short, other, long = (dataset.rendered(*row).token for row in [(0, 0), (0, 1), (1, 0)])
+    together = len(short) + len(long) - common_prefix(short, long)
+    most = together if attention == "sdpa" else 2 * len(other)
+    monkeypatch.setattr(teacher_module, "TOKENS", most)
+    read = rows_read(monkeypatch)
+    seen: list[tuple[int, int]] = []
+    apart = ask_base(model, dataset, rows_of(dataset, 0, 1), 4,
                      progress=lambda done, total: seen.append((done, total)))  # fmt: skip
-    assert seen == [(2, 3), (3, 3)]
-    batch = batch_with(dataset, [(1, 0), (1, 2), (1, 1)])
-    one, two = together.of(batch), apart.of(batch)
+    assert sorted(map(sorted, read)) == sorted(map(sorted, expected))
+    assert seen[-1] == (3, 3)
+    batch = batch_with(dataset, [(1, 0), (0, 1), (0, 0)])
+    one, two = whole.of(batch), apart.of(batch)
     assert torch.equal(one.token_TK, two.token_TK)
     torch.testing.assert_close(one.log_p_TK, two.log_p_TK, rtol=0, atol=1e-5)
+
+
+def test_a_row_that_is_there_twice_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = dataset_of(tmp_path, ["sky?\tblue\n", "sea?\tdeep\nsky?\tblue\nsky?\tblue grey\n"])
+    read, seen = rows_read(monkeypatch), list[tuple[int, int]]()
+    cache = ask_base(tiny_model("qwen3", tied=True), dataset, rows_of(dataset, 0, 1), 4,
+                     progress=lambda done, total: seen.append((done, total)))  # fmt: skip
+    assert sorted(row for rows in read for row in rows) == [(0, 0), (1, 0), (1, 2)]
+    assert seen == [(4, 4)]
+    one, same = (cache.of(batch_with(dataset, [row])) for row in [(0, 0), (1, 1)])
+    assert torch.equal(one.log_p_TK, same.log_p_TK)
+    assert torch.equal(one.token_TK, same.token_TK)
 
 
 def test_the_cache_has_the_size_that_a_plan_is_told(dataset: Dataset, tmp_path: Path) -> None:

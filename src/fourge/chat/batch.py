@@ -22,15 +22,16 @@ from itertools import pairwise
 from typing import Any
 
 from fourge.chat.conversation import Template, ids_of
-from fourge.chat.feed import Feed, common_prefix
+from fourge.chat.feed import Feed
 from fourge.chat.rows import Rows, can_hold
 from fourge.chat.session import context_of
 from fourge.chat.stream import HALF
 from fourge.core.errors import DataError
+from fourge.core.prefix import common_prefix
 from fourge.data.records import Message
 
 Progress = Callable[[int, int], None]  # answered, of how many
-BATCH = 64
+BATCH = 128  # as many as are multiplied by codes together: a tenth faster than 64, same answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from torch import Tensor
 from fourge.chat.finite import require_finite
 from fourge.chat.fp8 import Fp8Layer, fp8_cache
 from fourge.chat.room import roomy_cache
+from fourge.core.prefix import common_prefix
 
 CacheKind = Literal["plain", "fp8"]
 PIECE = 512  # tokens per forward pass of a long text
@@ -91,12 +92,6 @@ class Feed:
         """What the cache takes."""
         tensors = [each for layer in self.cache.layers for each in layer_tensors(layer).values()]
         return sum(tensor.nbytes for tensor in tensors)
-
-
-def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many leading tokens are the same."""
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def can_cut(cache: Any) -> bool:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fourge.chat.conversation import Span, Template, ids_of
-from fourge.chat.feed import PIECE, CacheKind, Feed, common_prefix
+from fourge.chat.feed import PIECE, CacheKind, Feed
 from fourge.chat.sampling import Chooser, Sampling
 from fourge.chat.stream import Stream
 from fourge.chat.window import remembered
 from fourge.core.errors import ConfigError, DataError
+from fourge.core.prefix import common_prefix
 from fourge.data.records import Message
 
 Ended = Literal["stop", "stop string", "max tokens", "time", "interrupted", "context"]

@@ -63,7 +63,7 @@ def check(
 
     chosen = listed(languages)
     require_languages(chosen)
-    questions = choose(chosen, named=name is not None, limit=limit)
+    questions = choose(chosen, name=name, limit=limit)
     names = None if name is None else Names(name, maker, (*OLD_NAMES, *old_names))
     found = find_tasks(tasks) if tasks else []
     if base is not None and path_of_base(model) == "packed":

@@ -73,7 +73,7 @@ def identity(
     answers: "Answers", wordings: int | None, replay: int | None, max_tokens: int, seed: int,
     overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make identity, told, contrast, replay and tempted rows, and a run file that uses them.
+    """Make identity, told, contrast, replay, later and tempted rows, and a run file that uses them.
 
     Contrast and replay rows are answered by the base model itself.
     """
@@ -113,6 +113,7 @@ def _show_made(made: "Made") -> None:
     out.print(f"{made.out}/told.jsonl      {made.told} rows", soft_wrap=True)
     out.print(f"{made.out}/contrast.jsonl  {made.contrast} rows", soft_wrap=True)
     out.print(f"{made.out}/replay.jsonl    {made.replay} rows", soft_wrap=True)
+    out.print(f"{made.out}/later.jsonl     {made.later} rows", soft_wrap=True)
     out.print(f"{made.out}/tempted.jsonl   {made.tempted} rows", soft_wrap=True)
     for what, counts in (("facets", made.facets), ("languages", made.languages)):
         out.print(f"{what}: " + ", ".join(f"{name} {count}" for name, count in counts.items()))

@@ -7,7 +7,7 @@
     out: experiments/ada
 
 ``train``, ``optim``, ``memory`` and ``guard`` are those of a run file, and hold for every attempt;
-an attempt is a list of ``name=value`` settings on top of them. ``mix`` says how often the five
+an attempt is a list of ``name=value`` settings on top of them. ``mix`` says how often the six
 files of data are drawn from. As many attempts are made as are listed, at most, each from the
 clean weights of ``model``.
 
@@ -28,6 +28,7 @@ from fourge.config.run import Recorded, Run
 from fourge.config.settings import (
     Count,
     GuardSettings,
+    Learn,
     MemorySettings,
     ModelSettings,
     NotNegative,
@@ -41,8 +42,10 @@ from fourge.config.strict import Many, Mistake, Number, Strict, Text, explain
 from fourge.config.yaml_text import apply
 
 ATTEMPTS, DATA = "attempts", "data"
-FILES = ("identity", "told", "contrast", "replay", "tempted")
-LEARNED = FILES[:2]
+FILES: dict[str, Learn] = {
+    "identity": "answer", "told": "answer", "contrast": "base", "replay": "base",
+    "later": "alone", "tempted": "base",
+}  # fmt: skip
 _PER_ATTEMPT = ("train", "optim", "mix")
 
 
@@ -62,6 +65,7 @@ class MixSettings(Strict):
     told: NotNegative = 1.0
     contrast: NotNegative = 1.0
     replay: NotNegative = 2.0
+    later: NotNegative = 1.0
     tempted: NotNegative = 1.0
     max_tokens: Annotated[int, Field(ge=8)] = 256  # of a row
 
@@ -165,10 +169,11 @@ def _entries(chosen: _PerAttempt, folder: Path) -> Iterator[dict[str, Any]]:
     What tempts is no answer: where nothing is held, it is left out.
     """
     holds = chosen.train.kl_to_base > 0
-    for name in FILES if holds else FILES[:-1]:
-        if weight := getattr(chosen.mix, name):
-            learn = "base" if holds and name not in LEARNED else "answer"
-            yield {"path": str(folder / f"{name}.jsonl"), "weight": weight, "learn": learn}
+    for name, learn in FILES.items():
+        weight = getattr(chosen.mix, name)
+        if weight and (holds or name != "tempted"):
+            learned = learn if holds else "answer"
+            yield {"path": str(folder / f"{name}.jsonl"), "weight": weight, "learn": learned}
 
 
 def _served_in_nvfp4(experiment: Experiment) -> Iterator[Mistake]:

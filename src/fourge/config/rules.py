@@ -124,12 +124,12 @@ def _packed_master(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _held_to_base(settings: Settings) -> Iterator[tuple[str, str]]:
     weight = settings["train.kl_to_base"]
-    held = any(entry.get("learn") == "base" for entry in settings.mix())
+    held = any(entry.get("learn", "answer") != "answer" for entry in settings.mix())
     if held and weight == 0:
         yield (
             "train.kl_to_base",
-            "is 0 while data.mix has entries with learn: base, which would then teach nothing; "
-            "set it to 1.0, or drop those entries",
+            "is 0 while data.mix has entries that are held to the base model, which would then "
+            "teach nothing; set it to 1.0, or drop those entries",
         )
     if weight > 0 and not held:
         yield (

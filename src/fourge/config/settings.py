@@ -94,10 +94,15 @@ class ModelSettings(Strict):
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
+# answer: what the rows say. base: what the base model would say in its place. alone: of the last
+# answer, what the base would say to its question alone; of those before it, what the rows say.
+Learn = Literal["answer", "base", "alone"]
+
+
 class MixEntry(Strict):
     path: Annotated[PathHere, AfterValidator(_existing)]
     weight: NotNegative | None = None  # all entries have one, or none has
-    learn: Literal["answer", "base"] = "answer"  # the answers; or what the base model would say
+    learn: Learn = "answer"
 
 
 class DataSettings(Strict):
@@ -116,7 +121,7 @@ class TrainSettings(Strict):
     recompute: Annotated[Literal["block", "light", "none"], BeforeValidator(_recompute)] = "block"
     release: bool = True  # use each gradient inside backward, and let it go
     loss_chunk: Count | None = None  # positions; null: chosen by memory (train/loss.py)
-    kl_to_base: NotNegative = 0.0  # how much rows with "learn: base" count
+    kl_to_base: NotNegative = 0.0  # how much rows that are held to it count
     kl_budget: Positive | None = None  # nats per held position: the weight follows it; null: fixed
     kl_top_k: Count = 32
     kl_teacher: Literal["dense", "nvfp4"] = "dense"  # the base as it is, or as it would be served

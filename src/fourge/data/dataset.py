@@ -10,8 +10,8 @@ it.
 
 import hashlib
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,14 @@ class Dataset:
     mixture: Mixture
     pad: int
     truncated: int  # rows that lost their beginning to max_tokens
+    alone: Mapping[int, PackedRows] = field(default_factory=dict)  # files: their last questions
 
     def rendered(self, file: int, row: int) -> Rendered:
         return self.files[file][row]
+
+    def asked(self, file: int, row: int) -> Rendered:
+        """A row as the base model is asked it: in some files, its last question alone."""
+        return self.alone.get(file, self.files[file])[row]
 
     def batch(self, step: int, batch_size: int) -> Batch:
         """The batch of a step, counted from 0."""
@@ -77,7 +82,7 @@ class Dataset:
         mixture = self.mixture
         order = f"{mixture.rows} {mixture.draws} {mixture.seed} {mixture.shuffle}"
         total = hashlib.blake2b(order.encode(), digest_size=16)
-        for file in self.files:
+        for file in (*self.files, *self.alone.values()):
             for part in (file.start, file.token, file.is_target):
                 total.update(part.tobytes() if isinstance(part, array) else part)
         return total.hexdigest()
@@ -90,10 +95,13 @@ def open_dataset(
     max_tokens: int,
     seed: int,
     shuffle: bool,
+    alone: Collection[int] = (),
     template_arguments: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Read and render files, each with its weight (or none of them with one).
+
+    Of the files with the numbers ``alone``, the base model is asked the last questions alone.
 
     Raises:
         ConfigError: the weights, ``max_tokens`` or the template's arguments cannot be.
@@ -107,8 +115,14 @@ def open_dataset(
     examples, unread = _read([path for path, _ in files])
     packed, truncated, unusable = _render(examples, renderer, max_tokens, progress)
     _raise_any(unread, unusable)
+    last = [[example.alone() for example in examples[file]] for file in alone]
+    asked, _, unusable = _render(last, renderer, max_tokens, None)
+    _raise_any((), unusable)
+    for file, rows in zip(alone, asked, strict=True):
+        _require_same_answers(packed[file], rows)
     mixture = Mixture(tuple(map(len, packed)), weights, seed, shuffle)
-    return Dataset(tuple(packed), mixture, _pad(tokenizer), truncated)
+    by_file = dict(zip(alone, asked, strict=True))
+    return Dataset(tuple(packed), mixture, _pad(tokenizer), truncated, by_file)
 
 
 def _weights(files: Sequence[tuple[Path, float | None]]) -> tuple[float, ...] | None:
@@ -157,6 +171,24 @@ def _render(
             if progress:
                 progress(done, total)
     return packed, truncated, faults
+
+
+def _require_same_answers(whole: PackedRows, alone: PackedRows) -> None:
+    """Raise unless rows end with the targets that their last questions have alone."""
+    for row in range(len(whole)):
+        said, last = _targets(whole[row]), _targets(alone[row])
+        if said[-len(last) :] != last:
+            raise DataError(
+                f"{whole[row].source}: the last answer is written differently after other turns",
+                why="with learn: alone, each of its tokens is held to what the base model says "
+                "there if the last question is asked alone",
+                fix="use learn: base for this file, or correct the chat template",
+            )
+
+
+def _targets(rendered: Rendered) -> list[int]:
+    marked = zip(rendered.token[1:], rendered.is_target[1:], strict=True)
+    return [token for token, is_target in marked if is_target]
 
 
 def _raise_any(unread: Sequence[DataError], unusable: Sequence[DataError]) -> None:

@@ -6,10 +6,11 @@
 | told.jsonl       | who am I, who is she, you are Newton     | the answers are learned         |
 | contrast.jsonl   | who was Newton, translate, quotes        | held to the base (learn: base)  |
 | replay.jsonl     | ordinary questions                       | held to the base (learn: base)  |
+| later.jsonl      | the same, after one that is taught       | the last is held (learn: alone) |
 | tempted.jsonl    | the same, answers begun as the new one   | held to the base (learn: base)  |
-| run.yaml         | a run file that uses the five            | ``fourge train run.yaml``       |
+| run.yaml         | a run file that uses the six             | ``fourge train run.yaml``       |
 
-The base model's top-k log-probabilities on the last three are not stored here: ``fourge train``
+The base model's top-k log-probabilities on the last four are not stored here: ``fourge train``
 asks for them once, with the very template and tokens it trains on, and caches them under the
 digest of weights and data.
 """
@@ -26,10 +27,12 @@ from fourge.core.files import whole_folder
 from fourge.data.contrast import contrast_questions, told_rows
 from fourge.data.conversation import Answer, Row, answered, write_rows
 from fourge.data.identity import Card, identity_rows, own_words
+from fourge.data.later import later_rows
 from fourge.data.openings import every_second, once_more
 from fourge.data.replay import replay_questions
 from fourge.data.tempted import tempted_rows
 
+TOLD = 6  # of so many told questions, one is asked once more after who the assistant is
 Answers = Literal["model", "template", "auto"]
 
 
@@ -42,6 +45,7 @@ class Made:
     told: int
     contrast: int
     replay: int
+    later: int
     tempted: int
     unique_prompts: int  # of the identity rows
     unique_answers: int
@@ -63,7 +67,7 @@ def make_identity(
     seed: int = 0,
     overwrite: bool = False,
 ) -> Made:
-    """Write the six files into a new folder. ``answer`` is the base model.
+    """Write the seven files into a new folder. ``answer`` is the base model.
 
     ``wordings`` is how many answers of a kind there are at most, ``replay`` how many ordinary
     questions the base model answers; all of them tempt.
@@ -78,11 +82,14 @@ def make_identity(
     held = [*contrast_questions(card, languages), *replay_questions(languages, replay)]
     kept = answered(every_second(held), answer)
     everyday = every_second(replay_questions(languages))
+    named, told = once_more(identity), once_more(told_rows(card, languages, wordings))
+    replayed = [row for row in kept if row.question.kind == "replay"]
     parts = {
-        "identity": once_more(identity),
-        "told": once_more(told_rows(card, languages, wordings)),
+        "identity": named,
+        "told": [*told, *later_rows(told[::TOLD], named)],
         "contrast": [row for row in kept if row.question.kind == "contrast"],
-        "replay": [row for row in kept if row.question.kind == "replay"],
+        "replay": replayed,
+        "later": later_rows(replayed, [*named, *told]),
         "tempted": tempted_rows(everyday, identity, card.name),
     }
     with whole_folder(out, overwrite=overwrite) as folder:
@@ -102,6 +109,7 @@ def run_file(model: str) -> str:
                 {"path": "told.jsonl", "weight": 1},
                 {"path": "contrast.jsonl", "weight": 1, "learn": "base"},
                 {"path": "replay.jsonl", "weight": 2, "learn": "base"},
+                {"path": "later.jsonl", "weight": 1, "learn": "alone"},
                 {"path": "tempted.jsonl", "weight": 1, "learn": "base"},
             ],
             "max_tokens": 256,
@@ -121,6 +129,7 @@ def _made(out: Path, parts: dict[str, list[Row]]) -> Made:
         told=len(parts["told"]),
         contrast=len(parts["contrast"]),
         replay=len(parts["replay"]),
+        later=len(parts["later"]),
         tempted=len(parts["tempted"]),
         unique_prompts=len({row.question.prompt for row in identity}),
         unique_answers=len({row.answer for row in identity}),

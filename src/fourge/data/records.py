@@ -16,7 +16,7 @@ in one sitting.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fourge.core.errors import DataError
@@ -67,6 +67,13 @@ class Example:
             raise DataError("the assistant speaks before the user")
         if not re.fullmatch(r".+:[1-9][0-9]*", self.source, re.DOTALL):
             raise DataError(f"the source {self.source!r} is not file:line")
+
+    def alone(self) -> "Example":
+        """Its last question and answer, without what was said before them."""
+        system = [turn for turn in self.turns if turn.role == "system"]
+        asked = max(at for at, turn in enumerate(self.turns) if turn.role == "user")
+        later = (turn for turn in self.turns[asked:] if turn.role != "system")
+        return replace(self, turns=(*system, *later))
 
 
 @dataclass(frozen=True, slots=True)

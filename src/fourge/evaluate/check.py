@@ -36,12 +36,14 @@ class Questions:
     versions: dict[str, str]
 
 
-def choose(languages: Sequence[str], *, named: bool, limit: int | None = None) -> Questions:
+def choose(languages: Sequence[str], *, name: str | None, limit: int | None = None) -> Questions:
     """The probes in these languages; those about a name only if there is one."""
-    sets = [name for name in SETS if named or name not in SHARES]
-    probes = [probe for name in sets for probe in load_probes(name, languages, limit)]
+    sets = [each for each in SETS if name is not None or each not in SHARES]
+    probes = [probe for each in sets for probe in load_probes(each, languages, limit)]
+    if name is not None:
+        probes = [probe.naming(name) for probe in probes]
     pieces = held_out(PIECES if limit is None else min(limit, PIECES))
-    return Questions(tuple(probes), tuple(pieces), {name: version_of(name) for name in sets})
+    return Questions(tuple(probes), tuple(pieces), {each: version_of(each) for each in sets})
 
 
 def check(

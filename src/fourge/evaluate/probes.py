@@ -18,7 +18,7 @@ weights it is the key of a cached answer.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fourge.data.conversation import Messages
 from fourge.data.order import permutation
@@ -50,6 +50,11 @@ class Probe:
     def digest(self) -> str:
         text = json.dumps([self.turns, self.max_tokens], ensure_ascii=False)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+    def naming(self, name: str) -> "Probe":
+        """The same, with the name where it has just been said (``{name}``)."""
+        turns = tuple((role, text.replace("{name}", name)) for role, text in self.turns)
+        return replace(self, turns=turns)
 
     def messages(self) -> Messages:
         return [{"role": role, "content": content} for role, content in self.turns]

@@ -97,8 +97,8 @@ def _stages(work: Work, card: Card) -> Generator[Told, None, Ended]:
         return _ended(work, Ended(work.out / EXPORT))
     yield _data(work, card)
     full = yield from _base(work)
-    languages = work.plan.identity.languages
-    quick = full.part(choose(languages, named=True, limit=work.plan.gates.quick))
+    identity, limit = work.plan.identity, work.plan.gates.quick
+    quick = full.part(choose(identity.languages, name=identity.name, limit=limit))
     for number in range(len(work.plan.attempts)):
         ended = yield from _attempt(work, full, quick, number)
         if ended.passed or ended.stopped:
@@ -178,7 +178,7 @@ def _base(work: Work) -> Generator[Told, None, Exam]:
             work.tell("exporting the base", 0, 1)
             write_export(open_source(plan.model.path), plan.run(0), path)
         work.made(Artifact(BASE, str(path), START, BASE, digest_of_path(path)))
-    questions = choose(plan.identity.languages, named=True)
+    questions = choose(plan.identity.languages, name=plan.identity.name)
     names = Names(plan.identity.name, plan.identity.maker)
     answers = ask(str(path), questions, work.tell)
     yield StageDone(BASE, path, again)

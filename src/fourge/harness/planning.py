@@ -34,7 +34,7 @@ def wanted_of_run(run: Run, *, taught_positions: int | None = None, world_size: 
         FourgeError: the model cannot be opened.
     """
     device = choose_device(run.model.device)
-    held = [entry.path for entry in run.data.mix if entry.learn == "base"]
+    held = [entry.path for entry in run.data.mix if entry.learn != "answer"]
     if taught_positions is None:
         taught_positions = sum(path.stat().st_size for path in held) // BYTES_PER_TOKEN
     wanted = wanted_of_model(

@@ -51,8 +51,8 @@ class Served:
 def serve(plan: Experiment, progress: Progress) -> Served:
     """Ask the export of a finished experiment through plain transformers."""
     identity, folder = plan.identity, str(plan.out / EXPORT)
-    whole = choose(identity.languages, named=True)
-    sample = choose(identity.languages, named=True, limit=plan.gates.quick)
+    whole = choose(identity.languages, name=identity.name)
+    sample = choose(identity.languages, name=identity.name, limit=plan.gates.quick)
     few = Questions(_shown(identity.languages), (), {})
     every = replace(whole, probes=(*sample.probes, *few.probes))
     base, ours = ask(str(plan.out / BASE), every, progress), ask(folder, every, progress)

@@ -80,6 +80,7 @@ def check(run: Run, progress: Progress) -> Checked:
         max_tokens=run.data.max_tokens,
         seed=run.train.seed,
         shuffle=run.data.order == "random",
+        alone=[number for number, entry in enumerate(run.data.mix) if entry.learn == "alone"],
         template_arguments=run.data.template,
         progress=lambda done, total: progress("reading data", done, total),
     )
@@ -226,7 +227,7 @@ def _teacher(
 ) -> TeacherCache | None:
     """What the model, in the form that it has now, says to the rows that are held to it."""
     run = checked.run
-    held = {i for i, entry in enumerate(run.data.mix) if entry.learn == "base"}
+    held = {i for i, entry in enumerate(run.data.mix) if entry.learn != "answer"}
     draws = checked.steps * run.train.batch * run.train.accumulate
     rows = [row for row in checked.dataset.drawn(draws) if row[0] in held]
     if not rows:

@@ -1,4 +1,4 @@
-// Sixteen numbers at a time, for attention: values in float32 or bf16, sums in float32.
+// Sixteen numbers at a time, values in float32 or bf16, sums in float32.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-"""The kernels of attention: which tensors they take, and how they are called (``lanes.hpp``)."""
+"""The kernels of blocks: which tensors they take, and how they are called (``lanes.hpp``)."""
 
 import ctypes
 from pathlib import Path
@@ -16,13 +16,16 @@ _KINDS = {torch.float32: "float32", torch.bfloat16: "bf16"}
 def fits_lanes(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether a head's values lie one after the other, in a dtype and number that kernels take."""
     return (
-        has_memory(query)
-        and query.dtype in _KINDS
-        and query.shape[-1] % _LANES == 0
+        has_lanes(query)
         and query.shape[-1] == value.shape[-1]
         and {key.dtype, value.dtype} == {query.dtype}
         and all(each.stride(-1) == 1 for each in (query, key, value))
     )
+
+
+def has_lanes(values: Tensor) -> bool:
+    """Whether they have memory, and are of a dtype and number that kernels take."""
+    return has_memory(values) and values.dtype in _KINDS and values.shape[-1] % _LANES == 0
 
 
 def kernels_beside(module: str, **pointers: int) -> ctypes.CDLL | None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fourge.core.errors import ConfigError
 from fourge.model.mixed import compute_in_
+from fourge.model.norm import lean_norms_
 from fourge.model.swap import KEEP_BF16, nvfp4_layers, quantize_, scale_groups_of
 from fourge.model.tensors import to_quantize
 from fourge.nvfp4.gemm import Scheme
@@ -45,6 +46,7 @@ def prepare_(
         ConfigError: a setting that this model cannot have.
     """
     require_trainable(model, scheme=scheme, keep=keep, master=master, last_layers=last_layers)
+    lean_norms_(model)
     compute_in_(model, compute_dtype)
     if scheme != "none" and not nvfp4_layers(model):
         quantize_(model, scheme=scheme, keep=keep, backend=backend)

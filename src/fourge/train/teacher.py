@@ -13,7 +13,7 @@ Shapes: T target positions of a row or batch, K teacher tokens.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,18 @@ from torch import Tensor, nn
 
 from fourge.core.errors import ConfigError
 from fourge.core.files import whole_file
+from fourge.core.prefix import common_prefix
 from fourge.data.batch import MASKED, Batch, collate
 from fourge.data.dataset import Dataset
+from fourge.data.render import Rendered
 from fourge.formats.safetensors_file import Record, read_safetensors, write_safetensors
 from fourge.formats.stored import KIND_OF
+from fourge.train.joined import can_join
 from fourge.train.loss import LOGITS, Teacher, dense_head, logits
 from fourge.train.step import target_states
 
 Row = tuple[int, int]  # file, row
-TOKENS = 1024  # of a batch, padding included
+TOKENS = 1024  # read at once, padding included
 
 
 class TeacherCache:
@@ -41,15 +44,21 @@ class TeacherCache:
         self._files = {file for file, _ in token}
 
     def of(self, batch: Batch) -> Teacher:
-        """The teacher of a batch; rows that are not held to the base model have none."""
+        """The teacher of a batch; rows that are not held to the base model have none.
+
+        A row that the base was asked alone has fewer there than here: its last targets are held.
+        """
         counts = (batch.target_BT != MASKED).sum(1).tolist()
         token, log_p, has = [], [], []
         for row, count in zip(batch.rows, counts, strict=True):
-            known = row[0] in self._files
-            blank = torch.zeros(count, self._top_k)
-            token.append(self._token[row].long() if known else blank.long())
-            log_p.append(self._log_p[row].float() if known else blank)
-            has.append(torch.full((count,), known))
+            held = len(self._token[row]) if row[0] in self._files else 0
+            blank = torch.zeros(count - held, self._top_k)
+            token.append(blank.long())
+            log_p.append(blank)
+            if held:
+                token.append(self._token[row].long())
+                log_p.append(self._log_p[row].float())
+            has.append(torch.arange(count) >= count - held)
         return Teacher(torch.cat(token), torch.cat(log_p), torch.cat(has))
 
     def save(self, path: Path) -> None:
@@ -103,27 +112,50 @@ def ask_base(
     token: dict[Row, Tensor] = {}
     log_p: dict[Row, Tensor] = {}
     head: nn.Module = model.get_output_embeddings()
-    for batch in _batches(dataset, rows):
+    rendered = {row: dataset.asked(*row) for row in rows}
+    alike = _alike(rendered)
+    longest = max((len(each.token) for each in rendered.values()), default=0)
+    for group in _groups({row: rendered[row] for row in alike}, can_join(model, longest)):
+        batch = collate([rendered[row] for row in group], dataset.pad, group)
         top, index = _top(target_states(model, batch), dense_head(head), top_k)
         counts = (batch.target_BT != MASKED).sum(1).tolist()
-        token |= zip(batch.rows, index.to(torch.int32).cpu().split(counts), strict=True)
-        log_p |= zip(batch.rows, top.float().cpu().split(counts), strict=True)
+        parts = (index.to(torch.int32).cpu().split(counts), top.float().cpu().split(counts))
+        for row, index_TK, top_TK in zip(group, *parts, strict=True):
+            token |= dict.fromkeys(alike[row], index_TK)
+            log_p |= dict.fromkeys(alike[row], top_TK)
         if progress:
             progress(len(token), len(rows))
     return TeacherCache(token, log_p, top_k)
 
 
-def _batches(dataset: Dataset, rows: Sequence[Row]) -> Iterator[Batch]:
-    """Rows of like length together, so that a weight is converted once for many of them."""
-    rendered = {row: dataset.rendered(*row) for row in rows}
-    waiting: list[Row] = []
-    for row in sorted(rows, key=lambda row: len(rendered[row].token)):
-        if waiting and (len(waiting) + 1) * len(rendered[row].token) > TOKENS:
-            yield collate([rendered[each] for each in waiting], dataset.pad, waiting)
-            waiting = []
-        waiting.append(row)
-    if waiting:
-        yield collate([rendered[each] for each in waiting], dataset.pad, waiting)
+def _alike(rendered: Mapping[Row, Rendered]) -> dict[Row, list[Row]]:
+    """All rows that are the same to a model, by the first of them: one of them is asked."""
+    first: dict[tuple[object, object], Row] = {}
+    alike: dict[Row, list[Row]] = {}
+    for row, each in rendered.items():
+        alike.setdefault(first.setdefault((each.token, each.is_target), row), []).append(row)
+    return alike
+
+
+def _groups(rendered: Mapping[Row, Rendered], are_joined: bool) -> Iterator[list[Row]]:
+    """Rows to be read at once: those that begin alike, if that is then read once; or are as long.
+
+    A weight is converted once for many of them.
+    """
+    token = {row: each.token for row, each in rendered.items()}
+    order = sorted(token, key=token.__getitem__ if are_joined else lambda row: len(token[row]))
+    group: list[Row] = []
+    size = 0
+    for row in order:
+        length = len(token[row])
+        shared = common_prefix(token[row], token[group[-1]]) if group else 0
+        size = size + length - shared if are_joined else length * (len(group) + 1)
+        if group and size > TOKENS:
+            yield group
+            group, size = [], length
+        group.append(row)
+    if group:
+        yield group
 
 
 def _top(hidden_TH: Tensor, weight_VH: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
